@@ -1,0 +1,150 @@
+"""The counters of one engine process, read as records: what was counted since they were last read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from moescope.collector.expert_load import ExpertCounter, Row, Segment
+from moescope.schemas import metrics
+from moescope.schemas.attributes import EXCLUDED, PHASE, Excluded, Phase
+from moescope.schemas.errors import ShapeError
+from moescope.schemas.identity import EngineIdentity
+from moescope.schemas.records import Attributes, IndexedCounts, IntArray, Measurement, Record
+from moescope.schemas.topology import Placement, place_contiguously
+
+_LOAD_ROWS: Final = {Row.PREFILL: Phase.PREFILL, Row.DECODE: Phase.DECODE}
+_TOKEN_ATTRIBUTES: Final[Mapping[Row, Attributes]] = {
+    Row.PREFILL: {PHASE: Phase.PREFILL.value, EXCLUDED: Excluded.NONE.value},
+    Row.DECODE: {PHASE: Phase.DECODE.value, EXCLUDED: Excluded.NONE.value},
+    Row.PADDING: {EXCLUDED: Excluded.PADDING.value},
+    Row.WARMUP: {EXCLUDED: Excluded.WARMUP.value},
+    Row.DUMMY: {EXCLUDED: Excluded.DUMMY.value},
+}
+
+
+class ExpertLoadSource:
+    """The counters of one engine process, read as windows.
+
+    Args:
+        identity: who reports; its shape gives the layers and experts.
+        counter: where ids are counted, on the engine's device.
+        placement: where the copies are; contiguous blocks, as engines do without one, if None.
+    """
+
+    def __init__(
+        self, identity: EngineIdentity, counter: ExpertCounter, placement: Placement | None = None
+    ) -> None:
+        shape = identity.shape
+        if (counter.num_moe_layers, counter.num_experts) != (shape.num_moe_layers, shape.num_experts):
+            raise ShapeError(
+                f"the counter has {counter.num_moe_layers} layers × {counter.num_experts} experts, "
+                f"{shape.name} has {shape.num_moe_layers} × {shape.num_experts}"
+            )
+        self.identity = identity
+        self.counter = counter
+        self._host_counts: IntArray | None = None
+        self._ordinal_of_layer = {layer: ordinal for ordinal, layer in enumerate(shape.moe_layers)}
+        self._scheduled = [0] * len(Row)
+        self._placement = placement or place_contiguously(shape, identity.grid.ep_size)
+        self._snapshot_due = True
+        self._read_counts = self._read_all()
+        self._read_scheduled = list(self._scheduled)
+
+    def begin_step(self, *segments: Segment) -> None:
+        """See :meth:`Recorder.begin_step`."""
+        for row, tokens in segments:
+            self._scheduled[row] += tokens
+        self.counter.set_layout(segments)
+
+    def record_topk(self, layer: int, topk_ids: Any) -> None:
+        """See :meth:`Recorder.record_topk`.
+
+        Raises:
+            ShapeError: the model has no routed experts in that layer.
+        """
+        ordinal = self._ordinal_of_layer.get(layer)
+        if ordinal is None:
+            raise ShapeError(f"layer {layer} of {self.identity.shape.name} has no routed experts")
+        self.counter.add(ordinal, topk_ids)
+
+    def add_counts(self, phase: Phase, tokens: int, tokens_per_layer_expert: IntArray) -> None:
+        """See :meth:`Recorder.add_counts`.
+
+        Raises:
+            ShapeError: the counts do not have the model's shape.
+        """
+        shape = self.identity.shape
+        expected = (shape.num_moe_layers, shape.num_experts)
+        if tokens_per_layer_expert.shape != expected:
+            raise ShapeError(f"counts have the shape {tokens_per_layer_expert.shape}, expected {expected}")
+        row = Row.PREFILL if phase is Phase.PREFILL else Row.DECODE
+        self._scheduled[row] += tokens
+        if self._host_counts is None:
+            # Only engines that count for themselves pay for a second array.
+            self._host_counts = np.zeros((shape.num_moe_layers, len(Row), shape.num_experts), dtype=np.int64)
+        self._host_counts[:, row] += tokens_per_layer_expert
+
+    def set_placement(self, placement: Placement) -> None:
+        """See :meth:`Recorder.set_placement`.
+
+        Raises:
+            ShapeError: the placement is for another model or group.
+        """
+        shape, grid = self.identity.shape, self.identity.grid
+        if (len(placement.physical_to_logical_map), placement.num_experts) != (
+            shape.num_moe_layers,
+            shape.num_experts,
+        ) or placement.ep_size != grid.ep_size:
+            raise ShapeError(f"the placement does not fit {shape.name} on {grid.ep_size} ranks")
+        self._placement = placement
+        self._snapshot_due = True
+
+    def close_window(self, *, snapshot: bool) -> tuple[Record, ...]:
+        """Return what was counted since the last call. One thread only.
+
+        Args:
+            snapshot: include the placement even if it did not change.
+
+        Cost: one copy of ``8 · layers · rows · (experts + 2)`` bytes from the device; the engine's own
+        stream is not waited for.
+        """
+        scheduled = list(self._scheduled)
+        counts = self._read_all()
+        delta = counts - self._read_counts
+        tokens = [now - before for now, before in zip(scheduled, self._read_scheduled, strict=True)]
+        self._read_counts, self._read_scheduled = counts, scheduled
+        records = [*self._expert_records(delta), *self._token_records(tokens, delta)]
+        if snapshot or self._snapshot_due:
+            self._snapshot_due = False
+            records.append(self._placement_record())
+        return tuple(records)
+
+    def _read_all(self) -> IntArray:
+        counts = self.counter.read()
+        if self._host_counts is not None:
+            counts[:, :, 1:-1] += self._host_counts
+        return counts
+
+    def _expert_records(self, delta: IntArray) -> list[Record]:
+        layers = self.identity.shape.layer_index
+        return [
+            IndexedCounts(metrics.EXPERT_TOKENS, layers, delta[:, row, 1:-1], {PHASE: phase.value})
+            for row, phase in _LOAD_ROWS.items()
+        ]
+
+    def _token_records(self, tokens: list[int], delta: IntArray) -> list[Record]:
+        # Padding is known only to the device: rows of the first MoE layer that no segment named, and ids
+        # of −1 in rows that one did.
+        top_k = self.identity.shape.top_k
+        tokens[Row.PADDING] += int(delta[0, Row.PADDING].sum()) // top_k
+        return [
+            Measurement(metrics.TOKENS, tokens[row], attributes) for row, attributes in _TOKEN_ATTRIBUTES.items()
+        ]
+
+    def _placement_record(self) -> Record:
+        rank = self.identity.grid.ep_rank
+        replicas: IntArray = np.ascontiguousarray(self._placement.replicas_per_rank_layer_expert()[rank])
+        return IndexedCounts(metrics.EXPERT_REPLICAS, self.identity.shape.layer_index, replicas)

@@ -1,0 +1,188 @@
+"""The settings table: each setting and each threshold is declared here, once.
+
+A setting is read from the environment as ``MOESCOPE_`` and its name in capitals; a command-line option of
+the same name overrides it. ``OTEL_*`` variables keep their OpenTelemetry meaning and are read by
+:mod:`moescope.exporters`. An unknown ``MOESCOPE_*`` name is refused, with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from moescope.schemas.errors import SettingError
+
+ENV_PREFIX: Final = "MOESCOPE_"
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off"})
+
+
+def _setting(default: Any, *, help: str, low: float | None = None, high: float | None = None) -> Any:  # noqa: A002 - the word that people look for in a settings table
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting with its default. Units stand in the names."""
+
+    # The engine side.
+    enabled: bool = _setting(default=True, help="Count at all; off costs one empty call per layer.")
+    interval_seconds: float = _setting(
+        10.0, low=0.1, high=3600, help="Time between two windows; OTEL_METRIC_EXPORT_INTERVAL wins if set."
+    )
+    flush_timeout_seconds: float = _setting(
+        5.0, low=0, high=600, help="How long the end of a process waits for its last window to be accepted."
+    )
+    ep_group: str = _setting("0", help="Name of the expert-parallel group this process belongs to.")
+    snapshot_every_windows: int = _setting(
+        6, low=1, help="A placement snapshot goes out with every n-th window, and whenever it changes."
+    )
+
+    # Every reader.
+    dsn: str = _setting(
+        "http://127.0.0.1:8123/moescope",
+        help="Where the data is: http(s)://user:password@host:port/database or chdb:///path.",
+    )
+    database: str = _setting("moescope", help="Database that the migrations create and use.")
+
+    # The one-machine server.
+    host: str = _setting("127.0.0.1", help="Address to listen on; anything but loopback requires a token.")
+    otlp_grpc_port: int = _setting(4317, low=0, high=65535, help="OTLP over gRPC.")
+    otlp_http_port: int = _setting(4318, low=0, high=65535, help="OTLP over HTTP.")
+    sql_port: int = _setting(8123, low=0, high=65535, help="The ClickHouse HTTP interface.")
+    metrics_port: int = _setting(9464, low=0, high=65535, help="/metrics, /healthz and /readyz.")
+    dashboard_port: int = _setting(8501, low=0, high=65535, help="The dashboard.")
+    data_dir: str = _setting("", help="Where the embedded engine keeps its data; empty: the user's data folder.")
+    token_file: str = _setting("", help="File with the bearer token that clients must send.")
+    engine_memory_bytes: int = _setting(
+        4 * 2**30, low=256 * 2**20, help="Upper limit of the embedded engine's memory."
+    )
+    max_request_bytes: int = _setting(
+        16 * 2**20, low=2**16, help="Largest OTLP request body, after decompression."
+    )
+    ingest_queue_requests: int = _setting(64, low=1, help="OTLP requests that may wait; more are told to retry.")
+    ingest_threads: int = _setting(2, low=1, high=64, help="Threads that insert.")
+    sql_threads: int = _setting(4, low=1, high=64, help="SQL queries that run at once.")
+    sql_read_only: bool = _setting(default=True, help="Refuse writes over SQL; data comes in through OTLP.")
+    sql_max_seconds: float = _setting(60.0, low=0.1, help="Longest SQL query.")
+    sql_max_result_rows: int = _setting(1_000_000, low=1, help="Most rows of one SQL answer.")
+    sql_max_memory_bytes: int = _setting(2 * 2**30, low=2**20, help="Most memory of one SQL query.")
+    max_future_seconds: float = _setting(600.0, low=0, help="A point further in the future is rejected.")
+    max_age_seconds: float = _setting(
+        14 * 86400.0, low=60, help="A point further in the past is rejected."
+    )
+
+    # Retention, written into the tables by `moescope migrate`.
+    landing_ttl_hours: int = _setting(24, low=1, help="How long raw OTLP points are kept.")
+    raw_ttl_hours: int = _setting(6, low=1, help="How long per-rank, per-window arrays are kept.")
+    minute_ttl_days: int = _setting(3, low=1, help="How long one-minute arrays are kept.")
+    ten_minute_ttl_days: int = _setting(30, low=1, help="How long ten-minute arrays are kept.")
+    hour_ttl_days: int = _setting(400, low=1, help="How long one-hour arrays are kept.")
+
+    # Thresholds of analysis.
+    imbalance_ratio: float = _setting(
+        2.0, low=1, help="Acceptable max/mean rank load of a layer, net of the noise floor."
+    )
+    min_mean_rank_load: float = _setting(
+        30.0, low=0, help="Below this mean rank load (assignments) a layer gets no verdict."
+    )
+    hot_expert_ratio: float = _setting(2.0, low=1, help="An expert above this multiple of its layer's median is hot.")
+    hot_expert_confidence: float = _setting(
+        0.99, low=0.5, high=0.999999, help="Posterior probability from which an expert is called hot."
+    )
+    hot_expert_capacity_share: float = _setting(
+        0.5, low=0, help="Share of one rank's capacity from which a single hot expert is harmful."
+    )
+    silent_after_seconds: float = _setting(
+        60.0, low=1, help="An instance without a window for so long is silent."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """A row of the table, for documentation and messages."""
+
+    name: str
+    env: str
+    default: str | int | float | bool
+    help: str
+
+
+def setting_rows() -> Iterator[SettingRow]:
+    """Every setting, in the order of its declaration."""
+    for field in dataclasses.fields(Settings):
+        yield SettingRow(field.name, ENV_PREFIX + field.name.upper(), field.default, field.metadata["help"])
+
+
+def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Read the settings from the environment; ``overrides`` that are not None win.
+
+    Raises:
+        SettingError: an unknown ``MOESCOPE_*`` name, or a value that a setting cannot take.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    for env, text in environ.items():
+        if env.startswith(ENV_PREFIX):
+            field = _field_of(env)
+            values[field.name] = _parse(field, env, text)
+    for name, value in overrides.items():
+        if value is not None:
+            values[name] = value
+            _check_range(_field_of(ENV_PREFIX + name.upper()), f"--{name.replace('_', '-')}", value)
+    return Settings(**values)
+
+
+def unknown_settings(environ: Mapping[str, str]) -> list[str]:
+    """The ``MOESCOPE_*`` names that are no setting. An engine warns about them and serves on."""
+    known = {row.env for row in setting_rows()}
+    return sorted(env for env in environ if env.startswith(ENV_PREFIX) and env not in known)
+
+
+def _field_of(env: str) -> dataclasses.Field[Any]:
+    for field in dataclasses.fields(Settings):
+        if ENV_PREFIX + field.name.upper() == env:
+            return field
+    near = difflib.get_close_matches(env, [row.env for row in setting_rows()], n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise SettingError(f"unknown setting {env}{hint} docs/settings.md lists them all")
+
+
+def _parse(field: dataclasses.Field[Any], env: str, text: str) -> str | int | float | bool:
+    kind = type(field.default)
+    try:
+        value = _parse_bool(text) if kind is bool else kind(text)
+    except ValueError:
+        raise SettingError(f"{env}={text!r} is not a {_KIND_WORDS[kind]}") from None
+    _check_range(field, env, value)
+    return value  # type: ignore[no-any-return]  # one of the four types that a default has
+
+
+def _parse_bool(text: str) -> bool:
+    word = text.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _check_range(field: dataclasses.Field[Any], label: str, value: Any) -> None:
+    low, high = field.metadata["low"], field.metadata["high"]
+    below = low is not None and not value >= low
+    above = high is not None and not value <= high
+    if below or above:
+        span = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
+        raise SettingError(f"{label}={value} is out of range; it takes {span}")
+
+
+_KIND_WORDS: Final[dict[type, str]] = {
+    bool: "yes/no value (1, 0, true, false, yes, no, on, off)",
+    int: "whole number",
+    float: "number",
+    str: "text",
+}

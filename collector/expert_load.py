@@ -56,7 +56,7 @@ class ExpertCounter(Protocol):
         """Count one layer's choice: ids ``[tokens, top_k]`` on this counter's device, any integer dtype."""
 
     def read(self) -> IntArray:
-        """Copy the counts: int64 ``[num_moe_layers, rows, num_experts + 2]`` on the host, owned by the caller."""
+        """Copy the counts to the host: int64 ``[num_moe_layers, rows, num_experts + 2]``, the caller's own."""
 
 
 class NumpyExpertCounter:

@@ -80,6 +80,8 @@ class ExpertLoadSource:
         expected = (shape.num_moe_layers, shape.num_experts)
         if tokens_per_layer_expert.shape != expected:
             raise ShapeError(f"counts have the shape {tokens_per_layer_expert.shape}, expected {expected}")
+        if tokens_per_layer_expert.min() < 0:
+            raise ShapeError("counts are negative; hand over what came since the last call, not a difference")
         row = Row.PREFILL if phase is Phase.PREFILL else Row.DECODE
         self._scheduled[row] += tokens
         if self._host_counts is None:
@@ -141,7 +143,8 @@ class ExpertLoadSource:
         top_k = self.identity.shape.top_k
         tokens[Row.PADDING] += int(delta[0, Row.PADDING].sum()) // top_k
         return [
-            Measurement(metrics.TOKENS, tokens[row], attributes) for row, attributes in _TOKEN_ATTRIBUTES.items()
+            Measurement(metrics.TOKENS, tokens[row], attributes)
+            for row, attributes in _TOKEN_ATTRIBUTES.items()
         ]
 
     def _placement_record(self) -> Record:

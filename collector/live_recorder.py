@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 import uuid
 import weakref
 from collections.abc import Callable
@@ -29,6 +30,7 @@ class LiveRecorder:
         make_exporter: called with the identity; again in a forked child, which is another process.
         settings: interval and time-outs.
         placement: where the copies of each expert are; contiguous blocks if None.
+        clock_ns: wall clock, nanoseconds since the Unix epoch.
     """
 
     def __init__(
@@ -38,7 +40,10 @@ class LiveRecorder:
         make_exporter: Callable[[EngineIdentity], Exporter],
         settings: Settings,
         placement: Placement | None = None,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
+        self._clock_ns = clock_ns
         self._settings = settings
         self._counter = counter
         self._make_exporter = make_exporter
@@ -98,6 +103,7 @@ class LiveRecorder:
             self._make_exporter(identity),
             interval_seconds=self._settings.interval_seconds,
             snapshot_every_windows=self._settings.snapshot_every_windows,
+            clock_ns=self._clock_ns,
         )
 
     def _reopen_in_child(self) -> None:

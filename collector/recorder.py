@@ -24,7 +24,7 @@ class Recorder(Protocol):
         """Count one layer's choice: logical ids ``[tokens, top_k]``; ``layer`` is the model's layer index."""
 
     def add_counts(self, phase: Phase, tokens: int, tokens_per_layer_expert: IntArray) -> None:
-        """Add counts that the engine made itself: int64 ``[num_moe_layers, num_experts]`` for ``tokens`` rows."""
+        """Add counts that the engine made: int64 ``[num_moe_layers, num_experts]`` for ``tokens`` rows."""
 
     def set_placement(self, placement: Placement) -> None:
         """Say where the copies of each expert are now."""

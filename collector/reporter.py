@@ -181,7 +181,9 @@ class Reporter:
         self._failures[attempt.reason] += 1
         longest = self._interval_seconds
         self._retry_seconds = min(attempt.retry_after_seconds or self._retry_seconds * 2, longest)
-        self._log_once(f"moescope: window kept, endpoint says {attempt.reason}; trying again until it is taken")
+        self._log_once(
+            f"moescope: window kept, endpoint says {attempt.reason}; trying again until it is taken"
+        )
         return False
 
     def _log_once(self, message: str, *, with_traceback: bool = False) -> None:

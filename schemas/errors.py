@@ -52,7 +52,9 @@ class MissingExtraError(UsageError):
     """A part of moescope whose packages are not installed."""
 
     def __init__(self, part: str, extra: str) -> None:
-        super().__init__(f"{part} needs packages that are not installed. Run: pip install 'moescope[{extra}]'")
+        super().__init__(
+            f"{part} needs packages that are not installed. Run: pip install 'moescope[{extra}]'"
+        )
         self.extra = extra
 
 

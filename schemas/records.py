@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -21,8 +20,6 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 AttributeValue: TypeAlias = str | int | bool
 Attributes: TypeAlias = Mapping[str, AttributeValue]
-
-NO_ATTRIBUTES: Attributes = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class IndexedCounts:
     metric: Metric
     layers: IntArray
     counts_per_row_index: IntArray
-    attributes: Attributes = NO_ATTRIBUTES
+    attributes: Attributes = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the shapes; a hook that breaks them must fail here and not in a store."""
@@ -58,7 +55,7 @@ class Measurement:
 
     metric: Metric
     value: int | float
-    attributes: Attributes = NO_ATTRIBUTES
+    attributes: Attributes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class Distribution:
     metric: Metric
     bucket_counts: IntArray
     sum: float
-    attributes: Attributes = NO_ATTRIBUTES
+    attributes: Attributes = field(default_factory=dict)
 
 
 Record: TypeAlias = IndexedCounts | Measurement | Distribution
@@ -83,7 +80,7 @@ class Window:
 
     start_ns: int
     end_ns: int
-    records: tuple[Record, ...] = field(default=())
+    records: tuple[Record, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

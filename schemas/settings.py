@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 from moescope.schemas.errors import SettingError
 
+logger = logging.getLogger("moescope")
+
 ENV_PREFIX: Final = "MOESCOPE_"
+SettingValue: TypeAlias = str | int | float | bool
+
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
@@ -56,7 +61,9 @@ class Settings:
     sql_port: int = _setting(8123, low=0, high=65535, help="The ClickHouse HTTP interface.")
     metrics_port: int = _setting(9464, low=0, high=65535, help="/metrics, /healthz and /readyz.")
     dashboard_port: int = _setting(8501, low=0, high=65535, help="The dashboard.")
-    data_dir: str = _setting("", help="Where the embedded engine keeps its data; empty: the user's data folder.")
+    data_dir: str = _setting(
+        "", help="Where the embedded engine keeps its data; empty: the user's data folder."
+    )
     token_file: str = _setting("", help="File with the bearer token that clients must send.")
     engine_memory_bytes: int = _setting(
         4 * 2**30, low=256 * 2**20, help="Upper limit of the embedded engine's memory."
@@ -64,7 +71,9 @@ class Settings:
     max_request_bytes: int = _setting(
         16 * 2**20, low=2**16, help="Largest OTLP request body, after decompression."
     )
-    ingest_queue_requests: int = _setting(64, low=1, help="OTLP requests that may wait; more are told to retry.")
+    ingest_queue_requests: int = _setting(
+        64, low=1, help="OTLP requests that may wait; more are told to retry."
+    )
     ingest_threads: int = _setting(2, low=1, high=64, help="Threads that insert.")
     sql_threads: int = _setting(4, low=1, high=64, help="SQL queries that run at once.")
     sql_read_only: bool = _setting(default=True, help="Refuse writes over SQL; data comes in through OTLP.")
@@ -72,9 +81,7 @@ class Settings:
     sql_max_result_rows: int = _setting(1_000_000, low=1, help="Most rows of one SQL answer.")
     sql_max_memory_bytes: int = _setting(2 * 2**30, low=2**20, help="Most memory of one SQL query.")
     max_future_seconds: float = _setting(600.0, low=0, help="A point further in the future is rejected.")
-    max_age_seconds: float = _setting(
-        14 * 86400.0, low=60, help="A point further in the past is rejected."
-    )
+    max_age_seconds: float = _setting(14 * 86400.0, low=60, help="A point further in the past is rejected.")
 
     # Retention, written into the tables by `moescope migrate`.
     landing_ttl_hours: int = _setting(24, low=1, help="How long raw OTLP points are kept.")
@@ -90,7 +97,9 @@ class Settings:
     min_mean_rank_load: float = _setting(
         30.0, low=0, help="Below this mean rank load (assignments) a layer gets no verdict."
     )
-    hot_expert_ratio: float = _setting(2.0, low=1, help="An expert above this multiple of its layer's median is hot.")
+    hot_expert_ratio: float = _setting(
+        2.0, low=1, help="An expert above this multiple of its layer's median is hot."
+    )
     hot_expert_confidence: float = _setting(
         0.99, low=0.5, high=0.999999, help="Posterior probability from which an expert is called hot."
     )
@@ -108,14 +117,14 @@ class SettingRow:
 
     name: str
     env: str
-    default: str | int | float | bool
+    default: SettingValue
     help: str
 
 
 def setting_rows() -> Iterator[SettingRow]:
     """Every setting, in the order of its declaration."""
     for field in dataclasses.fields(Settings):
-        yield SettingRow(field.name, ENV_PREFIX + field.name.upper(), field.default, field.metadata["help"])
+        yield SettingRow(field.name, _env_of(field), _default_of(field), field.metadata["help"])
 
 
 def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
@@ -137,29 +146,52 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     return Settings(**values)
 
 
-def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """The ``MOESCOPE_*`` names that are no setting. An engine warns about them and serves on."""
-    known = {row.env for row in setting_rows()}
-    return sorted(env for env in environ if env.startswith(ENV_PREFIX) and env not in known)
+def load_engine_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings inside an engine, where a wrong one must not stop the serving.
+
+    An unknown or impossible ``MOESCOPE_*`` value is logged, with the way out, and its default used.
+    ``OTEL_METRIC_EXPORT_INTERVAL`` (milliseconds) sets the interval if it is there.
+    """
+    environ = os.environ if environ is None else environ
+    usable: dict[str, str] = {}
+    for env, text in environ.items():
+        if env.startswith(ENV_PREFIX):
+            try:
+                load_settings({env: text})
+                usable[env] = text
+            except SettingError as error:
+                logger.warning("moescope: %s (ignored)", error)
+    interval_ms = environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
+    if interval_ms.isdigit():
+        usable[ENV_PREFIX + "INTERVAL_SECONDS"] = str(max(int(interval_ms) / 1000, 0.1))
+    return load_settings(usable)
+
+
+def _env_of(field: dataclasses.Field[Any]) -> str:
+    return ENV_PREFIX + field.name.upper()
+
+
+def _default_of(field: dataclasses.Field[Any]) -> SettingValue:
+    return cast("SettingValue", field.default)
 
 
 def _field_of(env: str) -> dataclasses.Field[Any]:
     for field in dataclasses.fields(Settings):
-        if ENV_PREFIX + field.name.upper() == env:
+        if _env_of(field) == env:
             return field
     near = difflib.get_close_matches(env, [row.env for row in setting_rows()], n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise SettingError(f"unknown setting {env}{hint} docs/settings.md lists them all")
+    raise SettingError(f"unknown setting {env}{hint}. docs/settings.md lists them all")
 
 
-def _parse(field: dataclasses.Field[Any], env: str, text: str) -> str | int | float | bool:
-    kind = type(field.default)
+def _parse(field: dataclasses.Field[Any], env: str, text: str) -> SettingValue:
+    kind = type(_default_of(field))
     try:
         value = _parse_bool(text) if kind is bool else kind(text)
     except ValueError:
         raise SettingError(f"{env}={text!r} is not a {_KIND_WORDS[kind]}") from None
     _check_range(field, env, value)
-    return value  # type: ignore[no-any-return]  # one of the four types that a default has
+    return value
 
 
 def _parse_bool(text: str) -> bool:

@@ -133,7 +133,8 @@ class Placement:
 
     def replicas_per_layer_expert(self) -> IntArray:
         """Copies of each logical expert in the group: int64 ``[num_moe_layers, num_experts]``."""
-        return self.replicas_per_rank_layer_expert().sum(axis=0)
+        replicas: IntArray = self.replicas_per_rank_layer_expert().sum(axis=0)
+        return replicas
 
     def replicas_per_rank_layer_expert(self) -> IntArray:
         """Copies by rank: int64 ``[ep_size, num_moe_layers, num_experts]``, owned by the caller."""

@@ -1,0 +1,62 @@
+"""Run a fleet to its end, however it comes, and write down the truth."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from moescope.schemas.errors import StoreUnavailableError
+from moescope.simulator.fleet import Fleet
+
+_LAST_FLUSH_SECONDS: Final = 30.0
+
+
+def run_fleet(
+    fleet: Fleet,
+    *,
+    backfill_seconds: float,
+    backfill_interval_seconds: float,
+    windows: int | None,
+    interval_seconds: float,
+    truth_file: Path | None,
+    progress: Callable[[str, int, int | None], None],
+) -> None:
+    """Emit the backfill, then ``windows`` windows in real time (for ever if None).
+
+    ``progress`` is called with what is being done, the windows done and how many there will be. Ctrl-C and
+    SIGTERM end the run early; the truth is written either way.
+
+    Raises:
+        StoreUnavailableError: the end came and the endpoint had not acknowledged everything.
+    """
+    with contextlib.suppress(KeyboardInterrupt), _sigterm_as_interrupt():
+        past = round(backfill_seconds / backfill_interval_seconds) if backfill_seconds else 0
+        if past:
+            for done, _ in enumerate(fleet.backfill(backfill_seconds, backfill_interval_seconds), 1):
+                progress("backfill", done, past)
+        for done, _ in enumerate(fleet.run(windows, interval_seconds), 1):
+            progress("live", done, windows)
+    is_complete = fleet.close(_LAST_FLUSH_SECONDS)
+    if truth_file is not None:
+        fleet.truth.write(truth_file)
+    if not is_complete:
+        raise StoreUnavailableError(
+            "the endpoint did not acknowledge the last windows; the truth holds more than the store. "
+            "Check --endpoint, or start one with: moescope serve"
+        )
+
+
+@contextlib.contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    def interrupt(_signum: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

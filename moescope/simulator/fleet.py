@@ -7,6 +7,7 @@ through hours in seconds.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -115,13 +116,17 @@ class Fleet:
         for _ in range(windows):
             yield self._emit(self._now_ns + interval_ns)
 
-    def run(self, windows: int | None, interval_seconds: float) -> Iterator[bool]:
-        """Emit windows in real time, for ever if None; after each, yield whether all was acknowledged."""
+    def run(self, windows: int | None, interval_seconds: float, stop: threading.Event) -> Iterator[bool]:
+        """Emit windows in real time, for ever if None; after each, yield whether all was acknowledged.
+
+        A window is emitted whole or not at all: ``stop`` is looked at between windows.
+        """
         interval_ns = round(interval_seconds * _NS)
         self._begin(time.time_ns())
         while windows is None or windows > 0:
             end_ns = self._now_ns + interval_ns
-            time.sleep(max(0.0, (end_ns - time.time_ns()) / _NS))
+            if stop.wait(max(0.0, (end_ns - time.time_ns()) / _NS)):
+                return
             yield self._emit(end_ns)
             windows = None if windows is None else windows - 1
 

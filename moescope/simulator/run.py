@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -28,19 +29,21 @@ def run_fleet(
     """Emit the backfill, then ``windows`` windows in real time (for ever if None).
 
     ``progress`` is called with what is being done, the windows done and how many there will be. Ctrl-C and
-    SIGTERM end the run early; the truth is written either way.
+    SIGTERM end the run after the window under way; the truth is written either way.
 
     Raises:
         StoreUnavailableError: the end came and the endpoint had not acknowledged everything.
     """
-    with contextlib.suppress(KeyboardInterrupt), _sigterm_as_interrupt():
-        past = round(backfill_seconds / backfill_interval_seconds) if backfill_seconds else 0
+    past = round(backfill_seconds / backfill_interval_seconds)
+    with _stop_when_asked() as stop:
         if past:
             for done, _ in enumerate(fleet.backfill(backfill_seconds, backfill_interval_seconds), 1):
                 progress("backfill", done, past)
-        for done, _ in enumerate(fleet.run(windows, interval_seconds), 1):
+                if stop.is_set():
+                    break
+        for done, _ in enumerate(fleet.run(windows, interval_seconds, stop), 1):
             progress("live", done, windows)
-    is_complete = fleet.close(_LAST_FLUSH_SECONDS)
+        is_complete = fleet.close(_LAST_FLUSH_SECONDS)
     if truth_file is not None:
         fleet.truth.write(truth_file)
     if not is_complete:
@@ -51,12 +54,19 @@ def run_fleet(
 
 
 @contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    def interrupt(_signum: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+def _stop_when_asked() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C or SIGTERM into an event; a second one ends the process as usual."""
+    stop = threading.Event()
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def ask(signum: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signum, before[signal.Signals(signum)])
+
+    for signum in before:
+        signal.signal(signum, ask)
     try:
-        yield
+        yield stop
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

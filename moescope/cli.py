@@ -1,0 +1,263 @@
+"""The command line. Data goes to stdout, progress and logs to stderr.
+
+Exit codes: 0 fine, 1 a finding that fails the check or a fault outside, 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from moescope import __version__
+from moescope.cli_arguments import parse_duration
+from moescope.cli_progress import WindowProgress
+from moescope.schemas.errors import MissingExtraError, MoescopeError, UsageError
+from moescope.schemas.settings import load_settings
+
+app = typer.Typer(
+    name="moescope",
+    help="Expert-level telemetry for serving large Mixture-of-Experts models.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+report = typer.Typer(name="report", help="The answers of the analysis, in a terminal.", no_args_is_help=True)
+app.add_typer(report)
+
+Dsn = Annotated[
+    str | None,
+    typer.Option("--dsn", help="Store: http(s)://host:port/database or chdb:///path.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+Window = Annotated[
+    float,
+    typer.Option(
+        "--window", parser=parse_duration, metavar="TIME", help="How far to look back.", show_default="15m"
+    ),
+]
+Service = Annotated[str | None, typer.Option(help="Deployment; needed only where there are several.")]
+
+
+def run() -> None:
+    """Run the command line; every error of ours becomes one line and an exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        app()
+    except MoescopeError as error:
+        _fail(error)
+
+
+def _fail(error: MoescopeError) -> NoReturn:
+    print(f"moescope: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"moescope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    data_dir: Annotated[str | None, typer.Option(help="Where the embedded engine keeps its data.")] = None,
+    dsn: Annotated[
+        str | None, typer.Option(help="Write to this ClickHouse instead of an embedded engine: http://…")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; a token is needed off loopback.")
+    ] = None,
+    otlp_grpc_port: Annotated[int | None, typer.Option(help="OTLP/gRPC.")] = None,
+    otlp_http_port: Annotated[int | None, typer.Option(help="OTLP/HTTP.")] = None,
+    sql_port: Annotated[int | None, typer.Option(help="ClickHouse HTTP interface.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="/metrics, /healthz, /readyz.")] = None,
+    token_file: Annotated[
+        str | None, typer.Option(help="File with the token that clients must send.")
+    ] = None,
+) -> None:
+    """Run the one-machine server: OTLP in, ClickHouse SQL out."""
+    try:
+        from moescope.server import app as server_app
+    except ModuleNotFoundError as error:
+        raise _missing(error, "moescope serve", "server") from None
+    settings = load_settings(
+        data_dir=data_dir,
+        host=host,
+        otlp_grpc_port=otlp_grpc_port,
+        otlp_http_port=otlp_http_port,
+        sql_port=sql_port,
+        metrics_port=metrics_port,
+        token_file=token_file,
+    )
+    server_app.run(settings, dsn=dsn)
+
+
+@app.command()
+def demo(
+    data_dir: Annotated[
+        str | None, typer.Option(help="Where the demo keeps its data; a fresh folder if not given.")
+    ] = None,
+    ranks: Annotated[int, typer.Option(help="Simulated expert-parallel ranks.", min=1)] = 32,
+    open_browser: Annotated[
+        bool, typer.Option("--open-browser", help="Open the page when it is there.")
+    ] = False,
+) -> None:
+    """Start the server, a simulated Kimi-K3 fleet that misbehaves, and the dashboard."""
+    from moescope.demo import run_demo
+
+    run_demo(load_settings(data_dir=data_dir), ranks=ranks, open_browser=open_browser)
+
+
+@app.command()
+def simulate(
+    model: Annotated[
+        str, typer.Option(help="kimi-k3, deepseek-v3, qwen3-moe, gpt-oss or mixtral.")
+    ] = "kimi-k3",
+    ranks: Annotated[int, typer.Option(help="Expert-parallel ranks.", min=1)] = 8,
+    tensor_parallel: Annotated[
+        int,
+        typer.Option(
+            help="Neighbouring ranks that compute the same tokens; the first of them counts.", min=1
+        ),
+    ] = 1,
+    scenario: Annotated[list[str] | None, typer.Option(help="hot-expert; several with commas.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same counts.")] = 0,
+    duration: Annotated[
+        float | None,
+        typer.Option(parser=parse_duration, metavar="TIME", help="How long; until Ctrl-C if not given."),
+    ] = None,
+    interval: Annotated[
+        float,
+        typer.Option(parser=parse_duration, metavar="TIME", help="Length of a window.", show_default="10s"),
+    ] = 10.0,
+    backfill: Annotated[
+        float,
+        typer.Option(
+            parser=parse_duration, metavar="TIME", help="First emit the past, in one-minute windows."
+        ),
+    ] = 0.0,
+    endpoint: Annotated[
+        str | None, typer.Option(help="OTLP/gRPC endpoint; OTEL_EXPORTER_OTLP_* otherwise.")
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option(help="Name of the deployment; the model's name otherwise.")
+    ] = None,
+    truth: Annotated[Path | None, typer.Option(help="Write what was emitted, as JSON.")] = None,
+) -> None:
+    """Simulate a fleet without GPUs, through the same recorder and exporter as an engine."""
+    from moescope.exporters.otlp_config import Protocol, load_otlp_config
+    from moescope.simulator.fleet import Fleet
+    from moescope.simulator.plan import make_plan
+    from moescope.simulator.run import run_fleet
+
+    plan = make_plan(
+        model=model,
+        ranks=ranks,
+        tensor_parallel=tensor_parallel,
+        scenarios=scenario or [],
+        seed=seed,
+        service=service,
+    )
+    if truth is not None and not truth.absolute().parent.is_dir():
+        raise UsageError(f"--truth {truth}: there is no folder {truth.absolute().parent}")
+    config = load_otlp_config(endpoint=endpoint, protocol=Protocol.GRPC if endpoint else None)
+    with WindowProgress() as progress:
+        run_fleet(
+            Fleet(plan, config, load_settings()),
+            backfill_seconds=backfill,
+            backfill_interval_seconds=60.0,
+            windows=None if duration is None else round(duration / interval),
+            interval_seconds=interval,
+            truth_file=truth,
+            progress=progress.show,
+        )
+
+
+@app.command()
+def migrate(
+    dsn: Dsn = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Create everything ON CLUSTER with replicated engines.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is pending and change nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show applied and pending migrations of a store, and apply what is pending."""
+    from moescope.migrating import run_migrate
+
+    run_migrate(load_settings(dsn=dsn), cluster=cluster, dry_run=dry_run, as_json=as_json)
+
+
+@report.command()
+def hotspots(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
+    """Name the experts that are hot, ranked by the harm they do."""
+    _print_report("hotspots", dsn, as_json, window_seconds=window, service=service)
+
+
+@report.command()
+def imbalance(
+    dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False
+) -> None:
+    """Show max/mean rank load per layer and phase, net of its noise floor."""
+    _print_report("imbalance", dsn, as_json, window_seconds=window, service=service)
+
+
+@report.command()
+def quality(dsn: Dsn = None, as_json: Json = False) -> None:
+    """Show whether the numbers can be believed: silent ranks, missing counts, reconciliation."""
+    _print_report("quality", dsn, as_json)
+
+
+@app.command()
+def dashboard(
+    dsn: Dsn = None,
+    port: Annotated[int | None, typer.Option(help="Port of the page.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+) -> None:
+    """Serve the dashboard."""
+    from moescope.demo import run_dashboard
+
+    run_dashboard(load_settings(dsn=dsn, dashboard_port=port, host=host))
+
+
+@app.command()
+def doctor(dsn: Dsn = None, as_json: Json = False) -> None:
+    """Say what is wrong with this installation, its hook, its endpoint or its data."""
+    from moescope.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(dsn=dsn, as_json=as_json))
+
+
+def _print_report(name: str, dsn: str | None, as_json: bool, **arguments: Any) -> None:
+    try:
+        from moescope.analysis import report as reports
+        from moescope.analysis.store import open_store
+    except ModuleNotFoundError as error:
+        raise _missing(error, "moescope report", "dashboard") from None
+    settings = load_settings(dsn=dsn)
+    answer = getattr(reports, name)(open_store(settings.dsn), settings=settings, **arguments)
+    print(json.dumps(answer.to_dict(), indent=2) if as_json else answer.to_text())
+    raise typer.Exit(answer.exit_code)
+
+
+def _missing(error: ModuleNotFoundError, part: str, extra: str) -> Exception:
+    if error.name is not None and error.name.startswith("moescope"):
+        return error
+    return MissingExtraError(part, extra)

@@ -9,7 +9,7 @@ CREATE VIEW IF NOT EXISTS ${database}.rank_load ${on_cluster} (
     ep_rank UInt16 COMMENT 'rank that holds the experts, 0-based',
     load Float64 COMMENT 'assignments computed by this rank in the minute',
     mean_load Float64 COMMENT 'mean of load over the ranks of the layer',
-    load_ratio Float64 COMMENT 'load / mean_load; the largest of a layer is its imbalance ratio (max / mean)'
+    load_ratio Float64 COMMENT 'load / mean_load, the largest of a layer is its imbalance ratio (max / mean)'
 ) AS
 SELECT
     time,

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+
+from moescope.collector.expert_load import NumpyExpertCounter, Row
+from moescope.collector.expert_load_source import ExpertLoadSource
+from moescope.schemas import metrics
+from moescope.schemas.attributes import EXCLUDED, PHASE, Phase
+from moescope.schemas.errors import ShapeError
+from moescope.schemas.identity import EngineIdentity
+from moescope.schemas.records import IndexedCounts, Measurement
+from moescope.schemas.topology import ModelShape, Placement, RankGrid
+
+SHAPE = ModelShape("tiny", 4, (1, 3), 5, 2)
+
+
+@pytest.fixture
+def source() -> ExpertLoadSource:
+    identity = EngineIdentity("svc", SHAPE, RankGrid("0", 1, 2))
+    return ExpertLoadSource(identity, NumpyExpertCounter(2, 5))
+
+
+def expert_tokens(records, phase: Phase) -> list[list[int]]:
+    [record] = [
+        record
+        for record in records
+        if record.metric is metrics.EXPERT_TOKENS and record.attributes[PHASE] == phase.value
+    ]
+    return record.counts_per_row_index.tolist()
+
+
+def token_rows(records) -> dict[tuple[str, str], int]:
+    return {
+        (record.attributes.get(PHASE, ""), record.attributes[EXCLUDED]): record.value
+        for record in records
+        if isinstance(record, Measurement) and record.metric is metrics.TOKENS
+    }
+
+
+def test_window_holds_only_what_came_since_the_last_one(source: ExpertLoadSource):
+    source.begin_step((Row.PREFILL, 2))
+    source.record_topk(3, np.array([[0, 4], [0, 1]]))
+    source.close_window(snapshot=False)
+
+    source.begin_step((Row.DECODE, 1))
+    source.record_topk(3, np.array([[4, 2]]))
+    records = source.close_window(snapshot=False)
+
+    assert expert_tokens(records, Phase.PREFILL) == [[0] * 5, [0] * 5]
+    assert expert_tokens(records, Phase.DECODE) == [[0] * 5, [0, 0, 1, 0, 1]]
+    assert token_rows(records)[("decode", "none")] == 1
+
+
+def test_records_name_the_models_layer_index_and_not_the_ordinal(source: ExpertLoadSource):
+    [prefill, *_] = source.close_window(snapshot=False)
+
+    assert isinstance(prefill, IndexedCounts)
+    assert prefill.layers.tolist() == [1, 3]
+
+
+def test_token_rows_are_counted_apart_by_why_they_are_excluded(source: ExpertLoadSource):
+    source.begin_step((Row.WARMUP, 13))
+    source.begin_step((Row.DUMMY, 3))
+    source.begin_step((Row.PREFILL, 23), (Row.DECODE, 7))
+
+    rows = token_rows(source.close_window(snapshot=False))
+
+    assert rows == {
+        ("prefill", "none"): 23,
+        ("decode", "none"): 7,
+        ("", "warmup"): 13,
+        ("", "dummy"): 3,
+        ("", "padding"): 0,
+    }
+
+
+def test_padding_rows_are_known_from_the_device(source: ExpertLoadSource):
+    source.begin_step((Row.DECODE, 1))
+    source.record_topk(1, np.array([[0, 1], [0, 1], [-1, -1]]))
+
+    assert token_rows(source.close_window(snapshot=False))[("", "padding")] == 2
+
+
+def test_counts_made_by_the_engine_add_to_those_made_here(source: ExpertLoadSource):
+    source.begin_step((Row.DECODE, 1))
+    source.record_topk(1, np.array([[0, 1]]))
+    source.add_counts(Phase.DECODE, 3, np.array([[1, 2, 3, 0, 0], [6, 0, 0, 0, 0]]))
+
+    records = source.close_window(snapshot=False)
+
+    assert expert_tokens(records, Phase.DECODE) == [[2, 3, 3, 0, 0], [6, 0, 0, 0, 0]]
+    assert token_rows(records)[("decode", "none")] == 4
+
+
+def test_first_window_and_changed_placement_carry_a_snapshot(source: ExpertLoadSource):
+    def replicas():
+        return [
+            record.counts_per_row_index.tolist()
+            for record in source.close_window(snapshot=False)
+            if record.metric is metrics.EXPERT_REPLICAS
+        ]
+
+    assert replicas() == [[[0, 0, 0, 1, 1]] * 2], "rank 1 of 2 holds the second block"
+    assert replicas() == []
+    source.set_placement(Placement(np.array([[0, 1, 2, 3, 4, 3]] * 2), 2, 5))
+    assert replicas() == [[[0, 0, 0, 2, 1]] * 2]
+
+
+@pytest.mark.parametrize("layer", [0, 2, 4, -1])
+def test_layer_without_experts_is_refused_by_its_number(source: ExpertLoadSource, layer: int):
+    with pytest.raises(ShapeError, match=f"layer {layer} of tiny"):
+        source.record_topk(layer, np.array([[0, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (np.zeros((2, 4), dtype=np.int64), r"\(2, 4\), expected \(2, 5\)"),
+        (np.full((2, 5), -1, dtype=np.int64), "negative"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(source: ExpertLoadSource, counts: np.ndarray, words: str):
+    with pytest.raises(ShapeError, match=words):
+        source.add_counts(Phase.DECODE, 1, counts)
+
+
+def test_placement_of_another_group_is_refused(source: ExpertLoadSource):
+    with pytest.raises(ShapeError, match="does not fit tiny on 2 ranks"):
+        source.set_placement(Placement(np.array([[0, 1, 2, 3, 4]] * 2), 1, 5))
+
+
+def test_counter_of_another_shape_is_refused():
+    with pytest.raises(ShapeError, match="counter has 2 layers × 6 experts"):
+        ExpertLoadSource(EngineIdentity("svc", SHAPE), NumpyExpertCounter(2, 6))

@@ -12,7 +12,7 @@ from typing import Any
 
 from moescope.collector.expert_load import ExpertCounter, Segment
 from moescope.collector.expert_load_source import ExpertLoadSource
-from moescope.collector.process_end import call_at_process_end
+from moescope.collector.process_end import call_at_process_end, forget_at_process_end
 from moescope.collector.reporter import Exporter, Reporter
 from moescope.schemas.attributes import Phase
 from moescope.schemas.identity import EngineIdentity
@@ -94,7 +94,9 @@ class LiveRecorder:
         """See :meth:`moescope.collector.recorder.Recorder.close`."""
         if not self._is_closed:
             self._is_closed = True
-            self._reporter.close(self._settings.flush_timeout_seconds)
+            if not self._must_restart:  # a forked child that counted nothing has nothing to say
+                self._reporter.close(self._settings.flush_timeout_seconds)
+            forget_at_process_end(self)
 
     def _open(self, identity: EngineIdentity) -> None:
         self._source = ExpertLoadSource(identity, self._counter, self._placement)

@@ -11,7 +11,6 @@ import multiprocessing.util
 import os
 import signal
 import threading
-import weakref
 from types import FrameType
 from typing import Protocol
 
@@ -23,18 +22,26 @@ class Closable(Protocol):
         """Flush and stop."""
 
 
-_closables: weakref.WeakSet[Closable] = weakref.WeakSet()
+# Held until closed: the last window of a recorder that its engine let go of counts too.
+_closables: list[Closable] = []
 _installed_in_pid = 0
 
 
 def call_at_process_end(closable: Closable) -> None:
-    """Close ``closable`` when this process ends, unless it is garbage by then."""
+    """Close ``closable`` when this process ends, however that happens."""
     global _installed_in_pid  # noqa: PLW0603 - signal handlers and exit hooks exist once per process
-    _closables.add(closable)
+    if closable not in _closables:
+        _closables.append(closable)
     if _installed_in_pid != os.getpid():
         # Again in a forked child: multiprocessing throws the parent's finalizers away.
         _installed_in_pid = os.getpid()
         _install()
+
+
+def forget_at_process_end(closable: Closable) -> None:
+    """Let go of ``closable``, which was closed."""
+    if closable in _closables:
+        _closables.remove(closable)
 
 
 def _install() -> None:

@@ -2,7 +2,6 @@ import logging
 
 import grpc
 import numpy as np
-import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsPartialSuccess,
     ExportMetricsServiceRequest,

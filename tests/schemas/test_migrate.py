@@ -122,7 +122,7 @@ def test_migration_that_was_edited_after_its_release_is_refused():
 def test_store_of_a_newer_version_is_refused():
     client = RecordingClient({m.number: m.checksum for m in migrate.list_migrations()} | {999: "x"})
 
-    with pytest.raises(MigrationError, match="newer moescope .*999"):
+    with pytest.raises(MigrationError, match=r"newer moescope .*999"):
         migrate.status(client, SETTINGS)
 
 

@@ -1,0 +1,32 @@
+-- Expert load of a window from a roll-up, with the sums over its intervals that the design effect needs.
+-- Parameters: table (expert_load_1m, _10m or _1h), service, ep_group, phase, experts, start_ms and end_ms
+--             (Unix ms, end excluded).
+-- layer          layer index of the model, 0-based
+-- tokens         assignments by logical expert, whole window
+-- squares        Σ over intervals and experts of assignments²
+-- total_squares  Σ over intervals of (assignments of the interval)²
+-- intervals      intervals with tokens
+-- last_ms        start of the last interval, Unix ms
+SELECT
+    layer,
+    sumForEach(tokens_by_expert) AS tokens,
+    sum(interval_squares) AS squares,
+    sum(interval_total * interval_total) AS total_squares,
+    toUInt32(countIf(interval_total > 0)) AS intervals,
+    toInt64(max(toUnixTimestamp(time))) * 1000 AS last_ms
+FROM (
+    SELECT
+        time,
+        layer,
+        sumForEachMerge(tokens) AS tokens_by_expert,
+        arraySum(n -> toFloat64(n) * n, tokens_by_expert) AS interval_squares,
+        toFloat64(arraySum(tokens_by_expert)) AS interval_total
+    FROM {table:Identifier}
+    WHERE service = {service:String} AND ep_group = {ep_group:String} AND phase = {phase:String}
+        AND experts = {experts:UInt32}
+        AND time >= fromUnixTimestamp64Milli({start_ms:Int64}, 'UTC')
+        AND time < fromUnixTimestamp64Milli({end_ms:Int64}, 'UTC')
+    GROUP BY time, layer
+)
+GROUP BY layer
+ORDER BY layer

@@ -1,0 +1,26 @@
+-- Where are the copies? The newest placement snapshot of each rank. A rank sends all layers in one window, so the
+-- newest time of one layer finds the whole snapshot without touching older arrays.
+-- Parameters: service, ep_group, experts, layer (any one of the model's), until_ms (Unix ms).
+-- ep_rank   rank that holds the copies, 0-based
+-- layer     layer index of the model, 0-based
+-- ep_size   ranks of the group when the snapshot was taken
+-- time_ms   time of the snapshot, Unix ms
+-- replicas  copies on this rank by logical expert
+SELECT
+    ep_rank,
+    layer,
+    ep_size,
+    toUnixTimestamp64Milli(snapshot.time) AS time_ms,
+    CAST(snapshot.replicas AS Array(UInt16)) AS replicas
+FROM expert_replicas AS snapshot
+WHERE service = {service:String} AND ep_group = {ep_group:String} AND experts = {experts:UInt32}
+    AND (ep_rank, snapshot.time) IN (
+        SELECT ep_rank, max(time)
+        FROM expert_replicas
+        WHERE service = {service:String} AND ep_group = {ep_group:String} AND experts = {experts:UInt32}
+            AND layer = {layer:UInt32}
+            AND time <= fromUnixTimestamp64Milli({until_ms:Int64}, 'UTC')
+        GROUP BY ep_rank
+    )
+ORDER BY ep_rank, layer
+LIMIT 1 BY ep_rank, layer

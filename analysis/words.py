@@ -1,0 +1,67 @@
+"""Numbers as people read them, in one spelling for pages, reports and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_MAX_LISTED: Final = 6
+_SCALES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_THIN_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3 h``, ``2 days``: one unit, rounded."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    if seconds < 2 * _DAY:
+        return f"{seconds / _HOUR:.0f} h"
+    return f"{seconds / _DAY:.0f} days"
+
+
+def percent(share: float) -> str:
+    """``83 %``; more digits where there is less: ``1.4 %``, ``0.02 %``."""
+    value = 100 * share
+    digits = 0 if value >= 10 or value == 0 else 1 if value >= 1 else 2
+    return f"{value:.{digits}f} %"
+
+
+def integer(value: int) -> str:
+    """``1 234 567``, with narrow spaces that do not break."""
+    return f"{value:,}".replace(",", _THIN_SPACE)
+
+
+def compact(value: float) -> str:
+    """Three digits and an SI prefix: ``7``, ``0.25``, ``12.3 k``, ``4.56 M``."""
+    scale, prefix = next(((s, p) for s, p in _SCALES if abs(value) >= s), (1.0, ""))
+    scaled = value / scale
+    digits = (
+        0 if abs(scaled) >= 100 or (scale == 1 and scaled == round(scaled)) else 1 if abs(scaled) >= 10 else 2
+    )
+    return f"{scaled:.{digits}f} {prefix}".rstrip()
+
+
+def count(number: int, noun: str) -> str:
+    """``1 layer``, ``3 layers``."""
+    return f"{integer(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def copies(number: int) -> str:
+    """``1 copy``, ``3 copies``."""
+    return f"{number} {'copy' if number == 1 else 'copies'}"
+
+
+def listed(noun: str, numbers: Sequence[int]) -> str:
+    """``Rank 5``, ``Ranks 5, 17 and 40``, ``Ranks 0, 1, 2, 3, 4, 5 and 58 more``."""
+    name = noun.capitalize()
+    if len(numbers) == 1:
+        return f"{name} {numbers[0]}"
+    shown = [str(number) for number in numbers[:_MAX_LISTED]]
+    rest = len(numbers) - len(shown)
+    last = f"{rest} more" if rest else shown.pop()
+    return f"{name}s {', '.join(shown)} and {last}"

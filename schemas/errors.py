@@ -13,10 +13,13 @@
     ├── UnknownMetricError         a name that the registry lacks
     ├── StoreError                 the store cannot answer
     │   ├── StoreUnavailableError  nobody answers at the DSN; worth trying again
+    │   ├── QueueFullError         more requests wait than the settings allow; worth trying again soon
     │   ├── MigrationError         the schema is missing, newer, or was edited after its release
     │   └── QueryError             the store refused a query; carries ClickHouse's code and name
     ├── RejectedPointError         a point that cannot be stored; the rest of its batch can
     ├── MalformedRequestError      a request body that is no OTLP
+    │   └── RequestTooLargeError   a request body beyond the settings' limit
+    ├── UnauthenticatedError       a request without the token that the server asks for
     └── EngineNotSupportedError    an engine version or kernel that the hook does not understand
 """
 
@@ -84,6 +87,16 @@ class StoreUnavailableError(StoreError):
     retryable = True
 
 
+class QueueFullError(StoreError):
+    """More requests wait than the settings allow. Worth trying again after ``retry_after_seconds``."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class MigrationError(StoreError):
     """The schema is missing, newer than this version, or was edited after its release."""
 
@@ -107,6 +120,14 @@ class RejectedPointError(MoescopeError):
 
 class MalformedRequestError(MoescopeError):
     """A request body that is no OTLP."""
+
+
+class RequestTooLargeError(MalformedRequestError):
+    """A request body beyond the settings' limit."""
+
+
+class UnauthenticatedError(MoescopeError):
+    """A request without the token that the server asks for."""
 
 
 class EngineNotSupportedError(MoescopeError):

@@ -74,6 +74,9 @@ class Settings:
     ingest_queue_requests: int = _setting(
         64, low=1, help="OTLP requests that may wait; more are told to retry."
     )
+    ingest_batch_requests: int = _setting(
+        16, low=1, high=1024, help="Most waiting OTLP requests that are inserted together."
+    )
     ingest_threads: int = _setting(2, low=1, high=64, help="Threads that insert.")
     sql_threads: int = _setting(4, low=1, high=64, help="SQL queries that run at once.")
     sql_read_only: bool = _setting(default=True, help="Refuse writes over SQL; data comes in through OTLP.")

@@ -69,6 +69,7 @@ def assess_load(
     ranked = rank_by_harm(
         *(hot, window.layers, window.tokens, replicas, imbalance),
         harmful_capacity_share=settings.hot_expert_capacity_share if placement is not None else np.inf,
+        harmful_relief_share=settings.hot_expert_relief_share,
     )
     return LoadAssessment(
         window,

@@ -4,205 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 import numpy as np
 
 from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
+from moescope.analysis.finding import Finding, Severity
 from moescope.analysis.hot_experts import HotExpert
 from moescope.analysis.imbalance import Imbalance
-from moescope.analysis.quality import InstanceHealth, Quality
+from moescope.analysis.placement import PlacementSnapshot
+from moescope.analysis.quality import Quality
+from moescope.analysis.quality_findings import list_quality_findings
 from moescope.schemas.attributes import Phase
 from moescope.schemas.settings import Settings
 
-_MAX_NAMED_EXPERTS: Final = 3
+_MAX_NAMED: Final = 3
 _UNPLACED_SHARE: Final = 0.01
-
-
-class Severity(IntEnum):
-    """How much a finding matters; smaller is worse."""
-
-    PROBLEM = 1
-    WARNING = 2
-    NOTE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One sentence about what is wrong, and where its evidence is.
-
-    Attributes:
-        title: one sentence with the numbers that matter.
-        detail: how it was decided, and what would help.
-        service, ep_group, phase, layer, expert: where to look; None where it concerns more than one.
-    """
-
-    severity: Severity
-    title: str
-    detail: str
-    service: str
-    ep_group: str | None = None
-    phase: Phase | None = None
-    layer: int | None = None
-    expert: int | None = None
+_SEE_PAGE: Final = "The expert load page lists them."
 
 
 def list_findings(
     assessments: Sequence[LoadAssessment], quality: Quality, settings: Settings
 ) -> tuple[Finding, ...]:
     """Say what is wrong, the worst first. Empty means that nothing is."""
+    found = list(list_quality_findings(quality))
     groups = {assessment.window.scope.ep_group for assessment in assessments}
-    found = list(_quality_findings(quality))
     for assessment in assessments:
-        place = _place(assessment, several_groups=len(groups) > 1)
-        found += _imbalance_findings(assessment, place, settings)
-        found += _hot_expert_findings(assessment, place)
-        found += _placement_findings(assessment, place)
+        found += _Observer(assessment, settings, names_group=len(groups) > 1).findings()
     return tuple(sorted(found, key=lambda finding: finding.severity))
-
-
-def _place(assessment: LoadAssessment, *, several_groups: bool) -> str:
-    scope = assessment.window.scope
-    return f"{scope.phase.value}, EP group {scope.ep_group}" if several_groups else scope.phase.value
-
-
-def _imbalance_findings(assessment: LoadAssessment, place: str, settings: Settings) -> Iterator[Finding]:
-    imbalance, placement = assessment.imbalance, assessment.placement
-    if imbalance is None or placement is None or not imbalance.is_imbalanced.any():
-        return
-    row = worst_layer_row(imbalance)
-    layer = int(assessment.window.layers[row])
-    rank = int(placement.ranks[imbalance.hottest_rank[row]])
-    count = int(imbalance.is_imbalanced.sum())
-    others = f" {words.count(count, 'layer')} of {len(imbalance.ratio)} are above that." if count > 1 else ""
-    scope = assessment.window.scope
-    yield Finding(
-        Severity.PROBLEM,
-        f"In {place}, rank {rank} does {imbalance.ratio[row]:.1f} × the work of the mean rank in layer "
-        f"{layer}; up to {settings.imbalance_ratio:g} × is acceptable.",
-        f"Max / mean over {len(placement.ranks)} ranks in {words.duration(assessment.window.seconds)}, "
-        f"{imbalance.net_ratio[row]:.2f} net of the noise floor {imbalance.noise_floor[row]:.2f}; "
-        f"mean / max is {imbalance.balancedness[row]:.2f}.{others}",
-        *(scope.service, scope.ep_group, scope.phase, layer),
-    )
-
-
-def _hot_expert_findings(assessment: LoadAssessment, place: str) -> Iterator[Finding]:
-    hot = assessment.hot_experts
-    for one in hot.top(min(hot.num_harmful, _MAX_NAMED_EXPERTS)):
-        yield _hot_expert_finding(assessment, place, one)
-    more = hot.num_harmful - _MAX_NAMED_EXPERTS
-    scope = assessment.window.scope
-    if more > 0:
-        yield Finding(
-            Severity.WARNING,
-            f"In {place}, {words.count(more, 'more hot expert')} do harm.",
-            "They are ranked on the expert load page.",
-            *(scope.service, scope.ep_group, scope.phase),
-        )
-
-
-def _hot_expert_finding(assessment: LoadAssessment, place: str, one: HotExpert) -> Finding:
-    scope, imbalance = assessment.window.scope, assessment.imbalance
-    row = assessment.window.row_of_layer(one.layer)
-    relief = ""
-    if imbalance is not None and row is not None and one.relief > 0:
-        ratio = imbalance.ratio[row]
-        relief = (
-            f" Without it the busiest rank of the layer would fall from {ratio:.2f} to "
-            f"{ratio - one.relief:.2f} × the mean."
-        )
-    is_bad = imbalance is not None and row is not None and bool(imbalance.is_imbalanced[row])
-    return Finding(
-        Severity.PROBLEM if is_bad and one.relief > 0 else Severity.WARNING,
-        f"In {place}, expert {one.expert} of layer {one.layer} is hot: one copy takes "
-        f"{words.percent(one.capacity_share)} of what a whole rank should do there.",
-        f"{one.times_median:.1f} × the median expert of its layer, {words.copies(one.replicas)}"
-        f"{_on_ranks(assessment, row, one.expert)}.{relief} One copy more would lower its share to "
-        f"{words.percent(one.capacity_share * one.replicas / (one.replicas + 1))}.",
-        *(scope.service, scope.ep_group, scope.phase, one.layer, one.expert),
-    )
-
-
-def _placement_findings(assessment: LoadAssessment, place: str) -> Iterator[Finding]:
-    scope, placement = assessment.window.scope, assessment.placement
-    where = (scope.service, scope.ep_group, scope.phase)
-    if placement is None and assessment.window.tokens.any():
-        yield Finding(
-            Severity.WARNING,
-            f"In {place}, no rank has said which experts it holds, so nothing is known about rank loads.",
-            "A placement snapshot comes with an engine's first window; a recorder without one sends none.",
-            *where,
-        )
-    elif assessment.unplaced_share > _UNPLACED_SHARE and placement is not None:
-        missing = placement.missing_ranks
-        yield Finding(
-            Severity.WARNING,
-            f"In {place}, {words.percent(assessment.unplaced_share)} of the assignments went to experts that "
-            "no reporting rank holds.",
-            f"{words.listed('rank', missing.tolist())} of {placement.ep_size} never reported a placement; "
-            "rank loads leave out what they do."
-            if len(missing)
-            else "The placement snapshots and the counts disagree about which experts exist.",
-            *where,
-        )
-
-
-def _quality_findings(quality: Quality) -> Iterator[Finding]:
-    if quality.silent and not quality.reporting:
-        lag = words.duration(quality.lag_seconds or 0)
-        service = quality.silent[0].service
-        yield Finding(
-            Severity.PROBLEM,
-            f"Nothing has arrived from {service} for {lag}.",
-            "What the pages show is the newest that is stored. Is the engine still there, and its endpoint "
-            "reachable? `moescope doctor` checks both.",
-            service,
-        )
-    elif quality.silent:
-        yield _quality_finding(
-            quality.silent, Severity.PROBLEM, "silent: their load is missing from every number"
-        )
-    if quality.without_counts:
-        yield _quality_finding(
-            quality.without_counts, Severity.PROBLEM, "counting no experts although tokens are scheduled"
-        )
-    if quality.not_conserved:
-        missing = sum(one.missing_assignments for one in quality.not_conserved)
-        expected = sum(one.expected_assignments for one in quality.not_conserved)
-        yield _quality_finding(
-            quality.not_conserved,
-            Severity.PROBLEM,
-            f"off by {words.integer(abs(missing))} assignments "
-            f"({words.percent(abs(missing) / max(expected, 1))} {'too few' if missing > 0 else 'too many'})",
-        )
-    if quality.export_failures:
-        yield Finding(
-            Severity.NOTE,
-            f"Not acknowledged: {words.count(quality.export_failures, 'export attempt')}; nothing was lost.",
-            "Windows are kept and sent again until they are. Seen on the engines' side.",
-            quality.instances[0].service,
-        )
-
-
-def _quality_finding(instances: Sequence[InstanceHealth], severity: Severity, what: str) -> Finding:
-    ranks = sorted({one.ep_rank for one in instances})
-    verb = "is" if len(ranks) == 1 else "are"
-    newest = max(instances, key=lambda one: one.last_ms)
-    return Finding(
-        severity,
-        f"{words.listed('rank', ranks)} of {newest.service} {verb} {what}.",
-        f"Last heard of {words.duration(newest.lag_seconds)} ago. "
-        "`moescope report quality` lists every process.",
-        newest.service,
-    )
-
-
-def worst_layer_row(imbalance: Imbalance) -> int:
-    """Position of the layer with the largest net ratio; 0 when no layer has one."""
-    return int(np.nan_to_num(imbalance.net_ratio, nan=0.0).argmax())
 
 
 def has_problem(findings: Iterable[Finding]) -> bool:
@@ -210,8 +40,138 @@ def has_problem(findings: Iterable[Finding]) -> bool:
     return any(finding.severity is Severity.PROBLEM for finding in findings)
 
 
-def _on_ranks(assessment: LoadAssessment, row: int | None, expert: int) -> str:
-    if assessment.placement is None or row is None:
-        return ""
-    ranks = assessment.placement.ranks_of(row, expert).tolist()
-    return f" on {words.listed('rank', ranks).lower()}" if ranks else ""
+def worst_layer_row(imbalance: Imbalance) -> int:
+    """Position of the layer with the largest net ratio; 0 when no layer has one."""
+    return int(np.nan_to_num(imbalance.net_ratio, nan=0.0).argmax())
+
+
+@dataclass(frozen=True, slots=True)
+class _Observer:
+    """Puts one assessment into sentences."""
+
+    assessment: LoadAssessment
+    settings: Settings
+    names_group: bool
+
+    def findings(self) -> Iterator[Finding]:
+        placement, imbalance = self.assessment.placement, self.assessment.imbalance
+        if placement is None or imbalance is None:
+            if self.assessment.window.tokens.any():
+                yield self._unknown_placement()
+            return
+        yield from self._imbalances(imbalance, placement)
+        yield from self._hot_experts(imbalance, placement)
+        if self.assessment.unplaced_share > _UNPLACED_SHARE:
+            yield self._unplaced(placement)
+
+    def _imbalances(self, imbalance: Imbalance, placement: PlacementSnapshot) -> Iterator[Finding]:
+        rows = np.flatnonzero(imbalance.is_imbalanced)
+        rows = rows[np.argsort(-imbalance.net_ratio[rows], kind="stable")]
+        for row in rows[:_MAX_NAMED]:
+            yield self._imbalance(int(row), imbalance, placement)
+        if len(rows) > _MAX_NAMED:
+            more = words.count(len(rows) - _MAX_NAMED, "more layer")
+            yield self._finding(
+                Severity.PROBLEM, f"{self._place().capitalize()}: imbalance in {more}.", _SEE_PAGE
+            )
+
+    def _imbalance(self, row: int, imbalance: Imbalance, placement: PlacementSnapshot) -> Finding:
+        layer = int(self.assessment.window.layers[row])
+        rank = int(placement.ranks[imbalance.hottest_rank[row]])
+        cause = self._cause(layer)
+        because = "" if cause is None else f" because of expert {cause.expert}"
+        return self._finding(
+            Severity.PROBLEM,
+            f"{self._place(layer)}: rank {rank} does {imbalance.ratio[row]:.1f} × the mean rank's "
+            f"work{because}.",
+            ("" if cause is None else self._explain(cause, row, imbalance, placement) + " ")
+            + f"Up to {self.settings.imbalance_ratio:g} × is acceptable: max / mean over "
+            f"{len(placement.ranks)} ranks in {words.duration(self.assessment.window.seconds)}, net of a noise floor of "
+            f"{imbalance.noise_floor[row]:.2f}. Mean / max is {imbalance.balancedness[row]:.2f}.",
+            layer,
+            None if cause is None else cause.expert,
+        )
+
+    def _hot_experts(self, imbalance: Imbalance, placement: PlacementSnapshot) -> Iterator[Finding]:
+        causes = {(one.layer, one.expert) for one in self._named_causes(imbalance)}
+        hot = self.assessment.hot_experts
+        others = [one for one in hot.top(hot.num_harmful) if (one.layer, one.expert) not in causes]
+        for one in others[:_MAX_NAMED]:
+            row = self.assessment.window.row_of_layer(one.layer) or 0
+            yield self._finding(
+                Severity.WARNING,
+                f"{self._place(one.layer)}: expert {one.expert} is hot; one copy takes "
+                f"{words.percent(one.capacity_share)} of what a whole rank should do.",
+                self._explain(one, row, imbalance, placement),
+                one.layer,
+                one.expert,
+            )
+        if len(others) > _MAX_NAMED:
+            more = words.count(len(others) - _MAX_NAMED, "more harmful hot expert")
+            yield self._finding(Severity.WARNING, f"{self._place().capitalize()}: {more}.", _SEE_PAGE)
+
+    def _named_causes(self, imbalance: Imbalance) -> Iterator[HotExpert]:
+        for row in np.flatnonzero(imbalance.is_imbalanced):
+            cause = self._cause(int(self.assessment.window.layers[row]))
+            if cause is not None:
+                yield cause
+
+    def _cause(self, layer: int) -> HotExpert | None:
+        """The harmful expert without which the layer's busiest rank would gain most."""
+        hot = self.assessment.hot_experts
+        harmful = (one for one in hot.top(hot.num_harmful) if one.layer == layer and one.relief > 0)
+        return next(harmful, None)
+
+    def _explain(self, one: HotExpert, row: int, imbalance: Imbalance, placement: PlacementSnapshot) -> str:
+        ranks = words.listed("rank", placement.ranks_of(row, one.expert).tolist()).lower()
+        without = (
+            f" Without it the layer's ratio would fall from {imbalance.ratio[row]:.1f} to "
+            f"{imbalance.ratio[row] - one.relief:.1f}."
+            if one.relief > 0
+            else ""
+        )
+        fewer = one.capacity_share * one.replicas / (one.replicas + 1)
+        return (
+            f"Expert {one.expert} gets {one.times_median:.1f} × the layer's median expert on "
+            f"{words.copies(one.replicas)} ({ranks}): {words.percent(one.capacity_share)} of a rank's even "
+            f"share on each.{without} One copy more would make that {words.percent(fewer)}."
+        )
+
+    def _unknown_placement(self) -> Finding:
+        return self._finding(
+            Severity.WARNING,
+            f"{self._place().capitalize()}: no rank has said which experts it holds; rank loads are unknown.",
+            "A placement snapshot comes with an engine's first window; a recorder without one sends none.",
+        )
+
+    def _unplaced(self, placement: PlacementSnapshot) -> Finding:
+        missing = placement.missing_ranks.tolist()
+        return self._finding(
+            Severity.WARNING,
+            f"{self._place().capitalize()}: {words.percent(self.assessment.unplaced_share)} of the "
+            "assignments went to experts that no reporting rank holds.",
+            f"{words.listed('rank', missing)} of {placement.ep_size} never reported a placement; rank loads "
+            "leave out what they do."
+            if missing
+            else "The placement snapshots and the counts disagree about which experts exist.",
+        )
+
+    def _place(self, layer: int | None = None) -> str:
+        scope = self.assessment.window.scope
+        parts = [] if layer is None else [f"Layer {layer}"]
+        parts.append(scope.phase.value)
+        if self.names_group:
+            parts.append(f"EP group {scope.ep_group}")
+        return ", ".join(parts)
+
+    def _finding(
+        self,
+        severity: Severity,
+        title: str,
+        detail: str,
+        layer: int | None = None,
+        expert: int | None = None,
+    ) -> Finding:
+        scope = self.assessment.window.scope
+        phase: Phase = scope.phase
+        return Finding(severity, title, detail, scope.service, scope.ep_group, phase, layer, expert)

@@ -113,13 +113,16 @@ def rank_by_harm(
     imbalance: Imbalance,
     *,
     harmful_capacity_share: float,
+    harmful_relief_share: float,
 ) -> HotExperts:
     """Order the flagged experts by the harm they do.
 
     Capacity share q = (n / copies) / (N / G): the part of a rank's even share of the layer that one copy
     takes (planner's notes, §7). Relief: the fall of the layer's max / mean if the expert's tokens were gone;
     0 unless every busiest rank holds a copy. Harmful are those with q above ``harmful_capacity_share``, and
-    those with a relief in a layer that is imbalanced. Order: harmful, then relief, then q.
+    in an imbalanced layer those whose relief is at least ``harmful_relief_share`` of its excess,
+    max / mean − 1: every expert of the busiest rank relieves it a little, few of them cause it. Order:
+    harmful, then relief, then q.
     """
     layer_row, expert = np.nonzero(hot)
     copies = replicas_per_rank_layer_expert.sum(axis=0)
@@ -127,7 +130,8 @@ def rank_by_harm(
     mean_load = imbalance.rank_loads.mean(axis=1)[layer_row]
     share = np.divide(load_per_copy, mean_load, out=np.zeros(len(expert)), where=mean_load > 0)
     relief = _relief(imbalance.rank_loads, replicas_per_rank_layer_expert, layer_row, expert, load_per_copy)
-    harmful = (share > harmful_capacity_share) | ((relief > 0) & imbalance.is_imbalanced[layer_row])
+    is_cause = relief >= harmful_relief_share * (imbalance.ratio[layer_row] - 1)
+    harmful = (share > harmful_capacity_share) | (is_cause & imbalance.is_imbalanced[layer_row])
     order = np.lexsort((expert, layer_row, -share, -relief, ~harmful))
     tokens = tokens_per_layer_expert[layer_row, expert]
     columns: tuple[Any, ...] = (

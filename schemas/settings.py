@@ -109,6 +109,12 @@ class Settings:
     hot_expert_capacity_share: float = _setting(
         0.5, low=0, help="Share of one rank's capacity from which a single hot expert is harmful."
     )
+    hot_expert_relief_share: float = _setting(
+        0.25,
+        low=0,
+        high=1,
+        help="Part of an imbalanced layer's max/mean - 1 that one hot expert must cause to be harmful.",
+    )
     silent_after_seconds: float = _setting(
         60.0, low=1, help="An instance without a window for so long is silent."
     )

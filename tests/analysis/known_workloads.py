@@ -74,7 +74,7 @@ class KnownFleet:
 def write_fleet(
     client: object, fleet: KnownFleet, *, counting_rank: int = 0, reported_ranks: range | None = None
 ) -> None:
-    """Insert a fleet: one process counts for the group, every rank of ``reported_ranks`` tells its placement."""
+    """Insert a fleet: one process counts for the group; ``reported_ranks`` tell their placement."""
     load, totals = [], []
     for phase in fleet.phases:
         for minute, counts in enumerate(fleet.counts(phase)):
@@ -83,9 +83,14 @@ def write_fleet(
             load.append(_index_rows(fleet, metrics.EXPERT_TOKENS.name, counting_rank, window, counts, phase))
             totals.append(_token_row(fleet, counting_rank, window, phase))
     replicas = fleet.replicas()
-    window = (fleet.end_s - fleet.minutes * MINUTE_SECONDS, fleet.end_s - (fleet.minutes - 1) * MINUTE_SECONDS)
-    for rank in range(fleet.num_ranks) if reported_ranks is None else reported_ranks:
-        load.append(_index_rows(fleet, metrics.EXPERT_REPLICAS.name, rank, window, replicas[rank], None))
+    window = (
+        fleet.end_s - fleet.minutes * MINUTE_SECONDS,
+        fleet.end_s - (fleet.minutes - 1) * MINUTE_SECONDS,
+    )
+    load.extend(
+        _index_rows(fleet, metrics.EXPERT_REPLICAS.name, rank, window, replicas[rank])
+        for rank in (range(fleet.num_ranks) if reported_ranks is None else reported_ranks)
+    )
     client.insert_arrow("otel_metrics_histogram", pa.concat_tables(load))
     client.insert_arrow("otel_metrics_sum", pa.concat_tables(totals))
 
@@ -132,7 +137,7 @@ def _common(fleet, metric, rank, window, attributes):
     }
 
 
-def _index_rows(fleet, metric, rank, window, counts, phase):
+def _index_rows(fleet, metric, rank, window, counts, phase=None):  # noqa: PLR0917 - what a point has
     shared = [] if phase is None else [(a.PHASE, phase.value)]
     attributes = [[(a.LAYER, str(layer)), *shared] for layer in fleet.layers]
     offsets = pa.array(np.arange(len(counts) + 1, dtype=np.int32) * counts.shape[1])

@@ -13,7 +13,7 @@ from moescope.schemas.errors import MigrationError, QueryError, StoreUnavailable
 
 
 def test_folder_that_does_not_exist_is_named_with_the_way_out(tmp_path):
-    with pytest.raises(StoreUnavailableError, match="no store at .*absent.*moescope serve"):
+    with pytest.raises(StoreUnavailableError, match=r"no store at .*absent.*moescope serve"):
         open_store(f"chdb://{tmp_path}/absent")
     assert not (tmp_path / "absent").exists()
 
@@ -69,7 +69,9 @@ def test_two_threads_query_at_once(tmp_path):
 
 def test_lists_of_another_length_are_an_error(tmp_path, monkeypatch):
     store = open_store(make_store(tmp_path / "store"))
-    monkeypatch.setattr(store_module, "_read_query", lambda _name: "SELECT [7, 13, 23]::Array(UInt64) AS counts")
+    monkeypatch.setattr(
+        store_module, "_read_query", lambda _name: "SELECT [7, 13, 23]::Array(UInt64) AS counts"
+    )
     table = store.query("anything")
     store.close()
     np.testing.assert_array_equal(list_column_as_array(table, "counts", 3), [[7, 13, 23]])

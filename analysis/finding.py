@@ -1,0 +1,36 @@
+"""One sentence about what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from moescope.schemas.attributes import Phase
+
+
+class Severity(IntEnum):
+    """How much a finding matters; smaller is worse."""
+
+    PROBLEM = 1
+    WARNING = 2
+    NOTE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, and where its evidence is.
+
+    Attributes:
+        title: one sentence with the numbers that matter.
+        detail: how it was decided, and what would help.
+        service, ep_group, phase, layer, expert: where to look; None where it concerns more than one.
+    """
+
+    severity: Severity
+    title: str
+    detail: str
+    service: str
+    ep_group: str | None = None
+    phase: Phase | None = None
+    layer: int | None = None
+    expert: int | None = None

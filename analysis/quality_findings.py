@@ -1,0 +1,62 @@
+"""Data quality, in sentences: what is missing is said, never left blank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from moescope.analysis import words
+from moescope.analysis.finding import Finding, Severity
+from moescope.analysis.quality import InstanceHealth, Quality
+
+
+def list_quality_findings(quality: Quality) -> Iterator[Finding]:
+    """Say who is silent, who counts nothing, whose counts do not add up, and what had to be sent again."""
+    if quality.silent:
+        yield (
+            _nothing_arrives(quality)
+            if not quality.reporting
+            else _about_ranks(
+                quality.silent, "silent; what the experts did for them is missing from every number"
+            )
+        )
+    if quality.without_counts:
+        yield _about_ranks(quality.without_counts, "counting no experts although tokens are scheduled")
+    if quality.not_conserved:
+        yield _not_conserved(quality.not_conserved)
+    if quality.export_failures:
+        yield Finding(
+            Severity.NOTE,
+            f"Not acknowledged at first: {words.count(quality.export_failures, 'export attempt')}.",
+            "Nothing was lost: a window is kept and sent again until the store has it.",
+            quality.instances[0].service,
+        )
+
+
+def _nothing_arrives(quality: Quality) -> Finding:
+    service = quality.silent[0].service
+    return Finding(
+        Severity.PROBLEM,
+        f"Nothing has arrived from {service} for {words.duration(quality.lag_seconds or 0)}.",
+        "The pages show the newest that is stored. Is the engine running, and its endpoint reachable? "
+        "`moescope doctor` checks both.",
+        service,
+    )
+
+
+def _not_conserved(instances: Sequence[InstanceHealth]) -> Finding:
+    missing = sum(one.missing_assignments for one in instances)
+    expected = sum(one.expected_assignments for one in instances)
+    off = f"{words.integer(abs(missing))} assignments ({words.percent(abs(missing) / max(expected, 1))})"
+    return _about_ranks(instances, f"off by {off}, {'too few' if missing > 0 else 'too many'}")
+
+
+def _about_ranks(instances: Sequence[InstanceHealth], what: str) -> Finding:
+    ranks = sorted({one.ep_rank for one in instances})
+    newest = max(instances, key=lambda one: one.last_ms)
+    return Finding(
+        Severity.PROBLEM,
+        f"{words.listed('rank', ranks)} of {newest.service} {'is' if len(ranks) == 1 else 'are'} {what}.",
+        f"Last heard of {words.duration(newest.lag_seconds)} ago. "
+        "`moescope report quality` lists every process.",
+        newest.service,
+    )

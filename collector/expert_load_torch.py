@@ -1,0 +1,135 @@
+"""Counters on a torch device: three small kernels a layer, no synchronisation, nothing that Python remembers.
+
+The hot path adds fixed tensors at fixed addresses, so it can be captured in a CUDA graph and replayed, and
+torch.compile can trace it. Which row a token is counted in is a tensor too (``row_base``), rewritten between
+two forward passes and only when the composition of the batch changed.
+
+The CUDA side (side stream, pinned buffers) was written by the rules of the CUDA programming guide; the tests
+of this repository run on the CPU and do not execute it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from moescope.collector.device_copy import DeviceCopy
+from moescope.collector.expert_load import GUARDS, NUM_ROWS, Row, Segment
+from moescope.schemas.records import IntArray
+
+_INDEX_DTYPES: Final = (torch.int32, torch.int64)
+
+
+class TorchExpertCounter:
+    """Counts on ``device``: int64 ``[num_moe_layers, rows, num_experts + 2]``, one allocation.
+
+    Args:
+        max_tokens: the most token rows that a layout is kept for; rows beyond it count as padding.
+        device: where the ids are: anything that ``torch.device`` takes.
+
+    Memory: 8 · layers · rows · (experts + 2) + 4 · max_tokens bytes; 3.3 MB for K3.
+    """
+
+    def __init__(self, num_moe_layers: int, num_experts: int, max_tokens: int, device: Any = "cpu") -> None:
+        self.num_moe_layers = num_moe_layers
+        self.num_experts = num_experts
+        self._width = num_experts + GUARDS
+        self._max_tokens = max_tokens
+        self._owner_pid = os.getpid()
+        # A tensor made in inference mode could not be added to outside of it.
+        with torch.inference_mode(mode=False):
+            self._counts = torch.zeros(
+                (num_moe_layers, NUM_ROWS * self._width), dtype=torch.int64, device=device
+            )
+            self._counts_per_layer = tuple(self._counts.unbind(0))
+            padding = self._base_of(Row.PADDING)
+            # int32: adding it to int32 ids is half the cost of a mixed addition.
+            self._row_base = torch.full((max_tokens, 1), padding, dtype=torch.int32, device=device)
+            self._padding_base = torch.full((1, 1), padding, dtype=torch.int32, device=device)
+            self._one = torch.ones((), dtype=torch.int64, device=device)
+        self._host_rows = self._row_base.view(-1).numpy() if self._counts.device.type == "cpu" else None
+        self._segments: tuple[Segment, ...] = ()
+        self._rows_in_use = 0
+        self._copy = DeviceCopy(self._counts)
+
+    @property
+    def device(self) -> Any:
+        """The torch device that the counts are on."""
+        return self._counts.device
+
+    def set_layout(self, segments: Sequence[Segment]) -> None:
+        """See :meth:`moescope.collector.expert_load.ExpertCounter.set_layout`.
+
+        Call it on the thread and stream that launch the forward pass. Costs nothing while the segments stay
+        the same; otherwise one asynchronous copy of 4 bytes a row.
+        """
+        segments = tuple(segments)
+        if segments == self._segments:
+            return
+        self._segments = segments
+        rows = [self._base_of(row) for row, _ in segments]
+        tokens = [tokens for _, tokens in segments]
+        bases = np.repeat(np.asarray(rows, dtype=np.int32), tokens)[: self._max_tokens]
+        changed = max(len(bases), self._rows_in_use)
+        self._rows_in_use = len(bases)
+        if self._host_rows is not None:
+            self._host_rows[: len(bases)] = bases
+            self._host_rows[len(bases) : changed] = self._base_of(Row.PADDING)
+        elif changed:
+            self._send_row_base(bases, changed)
+
+    def add(self, moe_layer_ordinal: int, topk_ids: Any) -> None:
+        """See :meth:`moescope.collector.expert_load.ExpertCounter.add`."""
+        if topk_ids.dtype not in _INDEX_DTYPES:
+            topk_ids = topk_ids.to(torch.int64)
+        num_tokens = topk_ids.shape[0]
+        if num_tokens <= self._max_tokens:
+            row_base = self._row_base[:num_tokens]
+        else:
+            beyond = self._padding_base.expand(num_tokens - self._max_tokens, 1)
+            row_base = torch.cat((self._row_base, beyond))
+        # The clamp is what keeps every id in its own row: on CUDA an index out of bounds kills the process.
+        index = topk_ids.clamp(-1, self.num_experts).add_(row_base).flatten()
+        # Views of one tensor are cheaper to keep than to make, but a traced graph must see one tensor.
+        counts = (
+            self._counts[moe_layer_ordinal]
+            if torch.compiler.is_compiling()
+            else self._counts_per_layer[moe_layer_ordinal]
+        )
+        counts.index_add_(0, index, self._one.expand(index.shape[0]))
+
+    def read(self) -> IntArray:
+        """See :meth:`moescope.collector.expert_load.ExpertCounter.read`.
+
+        On CUDA what the device has not computed yet is left for the next read: see
+        :class:`~moescope.collector.device_copy.DeviceCopy`.
+        """
+        shape = (self.num_moe_layers, NUM_ROWS, self._width)
+        if self._counts.device.type != "cpu" and os.getpid() != self._owner_pid:
+            # A forked child cannot use its parent's device, and has counted nothing there.
+            return np.zeros(shape, dtype=np.int64)
+        return self._copy.fetch().reshape(shape)
+
+    @contextmanager
+    def reads_paused(self) -> Iterator[None]:
+        """Keep the reporter's thread from calling the device, while this thread captures a CUDA graph."""
+        with self._copy.paused():
+            yield
+
+    def _base_of(self, row: Row) -> int:
+        """Flat index of expert 0 in ``row``: id −1 is the guard before it."""
+        return int(row) * self._width + 1
+
+    def _send_row_base(self, bases: Any, changed: int) -> None:
+        # Each time a fresh block: the pinned allocator hands one out again only after its copy is done, so
+        # a step that is still on its way to the device keeps its own layout.
+        staged = torch.empty((changed, 1), dtype=torch.int32, pin_memory=True)
+        host = staged.view(-1).numpy()
+        host[: len(bases)] = bases
+        host[len(bases) :] = self._base_of(Row.PADDING)
+        self._row_base[:changed].copy_(staged, non_blocking=True)

@@ -56,7 +56,7 @@ class ExpertCounter(Protocol):
         """Count one layer's choice: ids ``[tokens, top_k]`` on this counter's device, any integer dtype."""
 
     def read(self) -> IntArray:
-        """Copy the counts to the host: int64 ``[num_moe_layers, rows, num_experts + 2]``, the caller's own."""
+        """Copy the counts to the host: int64 ``[num_moe_layers, rows, num_experts + 2]``, caller-owned."""
 
 
 class NumpyExpertCounter:

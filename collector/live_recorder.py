@@ -90,13 +90,17 @@ class LiveRecorder:
             timeout_seconds = self._settings.flush_timeout_seconds
         return self._reporter.flush(timeout_seconds)
 
-    def close(self) -> None:
-        """See :meth:`moescope.collector.recorder.Recorder.close`."""
-        if not self._is_closed:
-            self._is_closed = True
-            if not self._must_restart:  # a forked child that counted nothing has nothing to say
-                self._reporter.close(self._settings.flush_timeout_seconds)
-            forget_at_process_end(self)
+    def close(self, timeout_seconds: float | None = None) -> bool:
+        """See :meth:`moescope.collector.recorder.Recorder.close`; False if the last window is lost."""
+        if self._is_closed:
+            return True
+        self._is_closed = True
+        forget_at_process_end(self)
+        if self._must_restart:  # a forked child that counted nothing has nothing to say
+            return True
+        if timeout_seconds is None:
+            timeout_seconds = self._settings.flush_timeout_seconds
+        return self._reporter.close(timeout_seconds)
 
     def _open(self, identity: EngineIdentity) -> None:
         self._source = ExpertLoadSource(identity, self._counter, self._placement)

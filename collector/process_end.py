@@ -18,7 +18,7 @@ from typing import Protocol
 class Closable(Protocol):
     """Anything that can be closed, more than once."""
 
-    def close(self) -> None:
+    def close(self) -> object:
         """Flush and stop."""
 
 
@@ -57,7 +57,7 @@ def _install() -> None:
 
 
 def _close_all() -> None:
-    for closable in list(_closables):
+    for closable in _closables.copy():  # closing takes it off the list
         closable.close()
 
 

@@ -32,8 +32,8 @@ class Recorder(Protocol):
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Close the window and wait until everything so far is acknowledged; False when time ran out."""
 
-    def close(self) -> None:
-        """Flush and stop. Safe to call twice."""
+    def close(self, timeout_seconds: float | None = None) -> bool:
+        """Flush and stop; False when the last window was not acknowledged in time. Safe to call twice."""
 
 
 class NullRecorder:
@@ -55,5 +55,6 @@ class NullRecorder:
         """Have nothing to flush."""
         return True
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self, timeout_seconds: float | None = None) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Have nothing to close."""
+        return True

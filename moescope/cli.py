@@ -148,7 +148,10 @@ def simulate(
     backfill: Annotated[
         float,
         typer.Option(
-            parser=parse_duration, metavar="TIME", help="First emit the past, in one-minute windows."
+            parser=parse_duration,
+            metavar="TIME",
+            help="First emit the past, in one-minute windows.",
+            show_default="0s",
         ),
     ] = 0.0,
     endpoint: Annotated[

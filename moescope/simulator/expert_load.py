@@ -20,6 +20,8 @@ _SIGMA: Final = 0.4
 """Spread of the log popularity. Published rank imbalance of DeepSeek-R1 matches 0.5 to 1; K3 is flatter."""
 _DRIFT_SECONDS: Final = 1800.0
 """Time after which popularity has forgotten about two thirds of what it was."""
+_LARGEST_SHARE: Final = 0.9
+"""Share of the tokens that choose any one expert at most; a token cannot choose one twice."""
 _CLUSTERING_CV: Final = 0.1
 """Tokens of one request resemble each other: relative spread that one rank's window adds to each expert."""
 
@@ -34,8 +36,7 @@ class Scenario(StrEnum):
 class HotExpert:
     """An expert that is chosen far more often than its peers.
 
-    ``factor`` multiplies its popularity; a share of the tokens beyond ``1`` is impossible, since a token
-    chooses an expert at most once.
+    ``factor`` is its popularity in multiples of an ordinary expert's.
     """
 
     layer: int
@@ -88,17 +89,26 @@ class SimulatedExpertLoad:
         """
         index = list(Phase).index(phase)
         rng = np.random.default_rng([self._seed, 1, self._windows, rank, index])
-        probabilities = self._probabilities(index)
         shape_of_noise = 1 / _CLUSTERING_CV**2
-        noisy = probabilities * rng.gamma(shape_of_noise, 1 / shape_of_noise, probabilities.shape)
-        noisy /= noisy.sum(axis=1, keepdims=True)
-        counts: IntArray = rng.multinomial(tokens * self._shape.top_k, noisy).astype(np.int64)
+        weights = self._weights(index)
+        weights *= rng.gamma(shape_of_noise, 1 / shape_of_noise, weights.shape)
+        probabilities = _capped(
+            weights / weights.sum(axis=1, keepdims=True), _LARGEST_SHARE / self._shape.top_k
+        )
+        counts: IntArray = rng.multinomial(tokens * self._shape.top_k, probabilities).astype(np.int64)
         return counts
 
-    def _probabilities(self, phase_index: int) -> FloatArray:
-        weights = np.exp(self._log_popularity[phase_index])
+    def _weights(self, phase_index: int) -> FloatArray:
+        weights: FloatArray = np.exp(self._log_popularity[phase_index])
         for hot in self._hot_experts:
             weights[self._shape.moe_layers.index(hot.layer), hot.expert] = hot.factor
-        probabilities: FloatArray = weights / weights.sum(axis=1, keepdims=True)
-        # Nine tokens of ten at most choose any one expert.
-        return np.minimum(probabilities, 0.9 / self._shape.top_k)
+        return weights
+
+
+def _capped(probabilities: FloatArray, cap: float) -> FloatArray:
+    """Cut what lies above ``cap`` and give it to the other experts of the layer."""
+    is_capped = probabilities > cap
+    kept = np.where(is_capped, 0.0, probabilities)
+    rest = 1.0 - cap * is_capped.sum(axis=1, keepdims=True)
+    capped: FloatArray = np.where(is_capped, cap, kept * rest / kept.sum(axis=1, keepdims=True))
+    return capped

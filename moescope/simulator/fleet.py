@@ -135,10 +135,10 @@ class Fleet:
         deadline = time.monotonic() + timeout_seconds
 
         def finish(recorder: LiveRecorder) -> bool:
-            return recorder.flush(max(1.0, deadline - time.monotonic()))
+            return recorder.close(max(1.0, deadline - time.monotonic()))
 
         self._now_ns += 1
-        is_complete = all(self._pool.map(finish, self._recorders))
+        is_complete = all(list(self._pool.map(finish, self._recorders)))
         self._pool.shutdown()
         return is_complete
 

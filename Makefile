@@ -1,0 +1,67 @@
+# The developer's surface. Everything else is a file that one of these names.
+PYTHON ?= python3
+VENV ?= .venv
+ENGINES_VENV ?= .venv-engines
+BIN := $(VENV)/bin
+
+.PHONY: help run test test-engines test-browser check format docs bench bench-export bench-overhead bench-ingest clean
+.DEFAULT_GOAL := help
+
+help:            ## Show what there is
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.ready   ## Server, simulated Kimi-K3 fleet and dashboard on http://localhost:8501
+	@$(BIN)/moescope demo
+
+test: $(VENV)/.ready   ## Every test that needs neither an engine nor a browser
+	$(BIN)/python -m pytest -n 2
+
+test-engines: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## Real vLLM and Transformers on CPU
+	MOESCOPE_CORE_PYTHON=$(abspath $(BIN)/python) $(ENGINES_VENV)/bin/python -m pytest -m engine tests/engines
+
+test-browser: $(VENV)/.ready   ## The pages in a real Chromium, with screenshots in artifacts/
+	@command -v chromium >/dev/null || { \
+	  echo "The browser tests need Debian's package chromium: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pytest -m browser tests/browser
+
+check: $(VENV)/.ready   ## Format, lint, types, layers, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+format: $(VENV)/.ready   ## Format and apply safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.ready   ## Write the generated pages
+	$(BIN)/python docs/generate.py
+
+bench: bench-export bench-ingest bench-overhead   ## Every benchmark; ratios, with the machine named
+
+bench-export: $(VENV)/.ready   ## Index-encoded export against one SDK counter per expert
+	@$(BIN)/python benchmarks/bench_export.py $(BENCH_ARGS)
+
+bench-ingest: $(VENV)/.ready   ## OTLP to queryable against one row per expert
+	@$(BIN)/python benchmarks/bench_ingest.py $(BENCH_ARGS)
+
+bench-overhead: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## vLLM throughput with the hook on and off
+	@$(ENGINES_VENV)/bin/python benchmarks/bench_overhead.py $(BENCH_ARGS)
+
+clean:           ## Remove the environments and what tests left behind
+	rm -rf $(VENV) $(ENGINES_VENV) .cache artifacts build dist *.egg-info
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "moescope needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 …"; exit 1; }
+	@echo "Setting up $(VENV) (once, about a minute) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(ENGINES_VENV)/.ready: pyproject.toml tests/engines/install_engines.py
+	@echo "Setting up $(ENGINES_VENV) (once, some minutes and 4 GB) …"
+	@$(PYTHON) -m venv $(ENGINES_VENV)
+	@$(PYTHON) tests/engines/install_engines.py $(ENGINES_VENV)/bin/python
+	@touch $@

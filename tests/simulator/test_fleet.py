@@ -1,0 +1,162 @@
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from moescope.exporters.otlp_config import load_otlp_config
+from moescope.schemas.attributes import Phase
+from moescope.schemas.errors import UsageError
+from moescope.schemas.settings import load_settings
+from moescope.schemas.topology import MODEL_SHAPES
+from moescope.simulator.fleet import Fleet
+from moescope.simulator.plan import make_plan
+
+MIXTRAL = MODEL_SHAPES["mixtral"]
+
+
+def plan(**changes):
+    arguments = {
+        "model": "mixtral",
+        "ranks": 2,
+        "tensor_parallel": 1,
+        "scenarios": [],
+        "seed": 7,
+        "service": None,
+    }
+    return make_plan(**{**arguments, **changes})
+
+
+def make_fleet(endpoint, **changes) -> Fleet:
+    config = load_otlp_config({}, endpoint=endpoint.url)
+    return Fleet(plan(**changes), config, load_settings({}))
+
+
+def received(endpoint) -> dict[str, np.ndarray]:
+    """Sums by phase, each distinct request once, as the store keeps them."""
+    sums = {phase.value: np.zeros((32, 8), dtype=np.int64) for phase in Phase}
+    for body in set(endpoint.bodies):
+        for resource_metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+            for metric in resource_metrics.scope_metrics[0].metrics:
+                if metric.name == "moe.expert.tokens":
+                    for point in metric.histogram.data_points:
+                        at = {a.key: a.value for a in point.attributes}
+                        row = sums[at["moe.phase"].string_value][at["moe.layer"].int_value]
+                        row += np.asarray(point.bucket_counts, dtype=np.int64)
+    return sums
+
+
+def truth_of(fleet: Fleet, tmp_path: Path) -> dict:
+    fleet.truth.write(tmp_path / "truth.json")
+    return json.loads((tmp_path / "truth.json").read_text())
+
+
+def test_backfill_emits_the_past_in_contiguous_windows(grpc_endpoint, tmp_path: Path):
+    fleet = make_fleet(grpc_endpoint)
+
+    delivered = list(fleet.backfill(180, 60))
+
+    assert delivered == [True] * 3
+    assert fleet.close(5)
+    truth = truth_of(fleet, tmp_path)
+    assert truth["layers"] == list(range(32))
+    for phase, sums in received(grpc_endpoint).items():
+        assert sums.tolist() == truth["phases"][phase]
+    assert sum(map(sum, truth["phases"]["prefill"])) == 3 * 2 * 32 * 2 * 1500 * 60
+
+
+def test_only_the_first_rank_of_a_tensor_parallel_group_counts(grpc_endpoint):
+    fleet = make_fleet(grpc_endpoint, ranks=4, tensor_parallel=2)
+
+    list(fleet.backfill(60, 60))
+    fleet.close(5)
+
+    assert fleet.truth.total() == 2 * 32 * 2 * (1500 + 500) * 60
+    assert sum(int(sums.sum()) for sums in received(grpc_endpoint).values()) == fleet.truth.total()
+
+
+def test_endpoint_that_is_away_for_a_while_gets_everything(grpc_endpoint, tmp_path: Path):
+    import grpc
+
+    fleet = make_fleet(grpc_endpoint)
+    grpc_endpoint.script = [grpc.StatusCode.UNAVAILABLE] * 5
+
+    list(fleet.backfill(180, 60))
+
+    assert fleet.close(30)
+    truth = truth_of(fleet, tmp_path)
+    for phase, sums in received(grpc_endpoint).items():
+        assert sums.tolist() == truth["phases"][phase]
+
+
+def test_live_run_goes_on_where_the_backfill_ended(grpc_endpoint):
+    fleet = make_fleet(grpc_endpoint, ranks=1)
+    list(fleet.backfill(60, 60))
+    assert list(fleet.run(1, 0.1, threading.Event())) == [True]
+    fleet.close(5)
+
+    points = [
+        point
+        for body in grpc_endpoint.bodies
+        for resource_metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics
+        for metric in resource_metrics.scope_metrics[0].metrics
+        if metric.name == "moe.tokens"
+        for point in metric.sum.data_points[:1]
+    ]
+    spans = list(dict.fromkeys((p.start_time_unix_nano, p.time_unix_nano) for p in points))
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
+
+
+def test_command_that_is_ended_early_writes_the_truth_of_what_it_emitted(grpc_endpoint, tmp_path: Path):
+    truth_file = tmp_path / "truth.json"
+    process = subprocess.Popen(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "moescope",
+                "simulate",
+                "--model",
+                "mixtral",
+                "--ranks",
+                "2",
+                "--seed",
+                "13",
+            ),
+            *("--interval", "0.2s", "--endpoint", grpc_endpoint.url, "--truth", str(truth_file)),
+        ],
+        env={**os.environ, "NO_COLOR": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert "live" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+
+    assert process.returncode == 0, errors
+    truth = json.loads(truth_file.read_text())
+    assert sum(map(sum, truth["phases"]["decode"])) > 0
+    for phase, sums in received(grpc_endpoint).items():
+        assert sums.tolist() == truth["phases"][phase]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": "kimi-k4"}, "unknown model 'kimi-k4'; did you mean 'kimi-k3'"),
+        ({"scenarios": ["hot-expert,cold-fusion"]}, "unknown scenario 'cold-fusion'"),
+        ({"ranks": 9}, "9 ranks for 8 experts"),
+        ({"ranks": 3, "tensor_parallel": 2}, "3 ranks do not divide"),
+        ({"seed": -1}, "not negative"),
+    ],
+)
+def test_wrong_use_names_the_thing_and_the_way_out(changes: dict, words: str):
+    with pytest.raises(UsageError, match=words):
+        plan(**changes)

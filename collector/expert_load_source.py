@@ -16,6 +16,7 @@ from moescope.schemas.records import Attributes, IndexedCounts, IntArray, Measur
 from moescope.schemas.topology import Placement, place_contiguously
 
 _LOAD_ROWS: Final = {Row.PREFILL: Phase.PREFILL, Row.DECODE: Phase.DECODE}
+_LOAD: Final = slice(Row.PREFILL, Row.DECODE + 1)
 _TOKEN_ATTRIBUTES: Final[Mapping[Row, Attributes]] = {
     Row.PREFILL: {PHASE: Phase.PREFILL.value, EXCLUDED: Excluded.NONE.value},
     Row.DECODE: {PHASE: Phase.DECODE.value, EXCLUDED: Excluded.NONE.value},
@@ -115,10 +116,13 @@ class ExpertLoadSource:
         """
         scheduled = list(self._scheduled)
         counts = self._read_all()
-        delta = counts - self._read_counts
+        load = counts[:, _LOAD, 1:-1] - self._read_counts[:, _LOAD, 1:-1]
+        # Padding is known only to the device: rows of the first MoE layer that no segment named.
+        padding = int(counts[0, Row.PADDING].sum() - self._read_counts[0, Row.PADDING].sum())
         tokens = [now - before for now, before in zip(scheduled, self._read_scheduled, strict=True)]
         self._read_counts, self._read_scheduled = counts, scheduled
-        records = [*self._expert_records(delta), *self._token_records(tokens, delta)]
+        tokens[Row.PADDING] += padding // self.identity.shape.top_k
+        records = [*self._expert_records(load), *self._token_records(tokens)]
         if snapshot or self._snapshot_due:
             self._snapshot_due = False
             records.append(self._placement_record())
@@ -130,18 +134,14 @@ class ExpertLoadSource:
             counts[:, :, 1:-1] += self._host_counts
         return counts
 
-    def _expert_records(self, delta: IntArray) -> list[Record]:
+    def _expert_records(self, load: IntArray) -> list[Record]:
         layers = self.identity.shape.layer_index
         return [
-            IndexedCounts(metrics.EXPERT_TOKENS, layers, delta[:, row, 1:-1], {PHASE: phase.value})
+            IndexedCounts(metrics.EXPERT_TOKENS, layers, load[:, row], {PHASE: phase.value})
             for row, phase in _LOAD_ROWS.items()
         ]
 
-    def _token_records(self, tokens: list[int], delta: IntArray) -> list[Record]:
-        # Padding is known only to the device: rows of the first MoE layer that no segment named, and ids
-        # of −1 in rows that one did.
-        top_k = self.identity.shape.top_k
-        tokens[Row.PADDING] += int(delta[0, Row.PADDING].sum()) // top_k
+    def _token_records(self, tokens: list[int]) -> list[Record]:
         return [
             Measurement(metrics.TOKENS, tokens[row], attributes)
             for row, attributes in _TOKEN_ATTRIBUTES.items()

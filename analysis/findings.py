@@ -86,8 +86,9 @@ class _Observer:
             f"work{because}.",
             ("" if cause is None else self._explain(cause, row, imbalance, placement) + " ")
             + f"Up to {self.settings.imbalance_ratio:g} × is acceptable: max / mean over "
-            f"{len(placement.ranks)} ranks in {words.duration(self.assessment.window.seconds)}, net of a noise floor of "
-            f"{imbalance.noise_floor[row]:.2f}. Mean / max is {imbalance.balancedness[row]:.2f}.",
+            f"{len(placement.ranks)} ranks in {words.duration(self.assessment.window.seconds)}, net of a "
+            f"noise floor of {imbalance.noise_floor[row]:.2f}. "
+            f"Mean / max is {imbalance.balancedness[row]:.2f}.",
             layer,
             None if cause is None else cause.expert,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,9 +42,10 @@ class HotspotReport:
 
     def _section(self, assessment: LoadAssessment, width: int) -> Iterator[str]:
         hot = assessment.hot_experts
-        yield (
+        yield textwrap.fill(
             f"{words.count(len(hot), 'hot expert')}, {words.integer(hot.num_harmful)} harmful. "
-            "Share: what one copy takes of a rank's even part of the layer."
+            "Share: what one copy takes of a rank's even part of the layer.",
+            width,
         )
         if len(hot):
             yield render_table(_COLUMNS, [_hot_row(assessment, one) for one in hot.top(self.limit)], width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,11 +54,12 @@ class ImbalanceReport:
         if imbalance is None or placement is None:
             yield "No rank has said which experts it holds, so rank loads are unknown."
             return
-        yield (
+        yield textwrap.fill(
             f"{words.count(int(imbalance.is_imbalanced.sum()), 'imbalanced layer')} of "
-            f"{len(imbalance.ratio)} over {len(placement.ranks)} ranks.\n"
+            f"{len(imbalance.ratio)} over {len(placement.ranks)} ranks. "
             f"Ratio: {RATIO_FORMULA}, acceptable up to {self.acceptable_ratio:g} net of noise. "
-            f"vLLM and SGLang report {BALANCEDNESS_FORMULA}."
+            f"vLLM and SGLang report {BALANCEDNESS_FORMULA}.",
+            width,
         )
         rows = _layer_rows(assessment, imbalance)[: self.limit]
         yield render_table(_COLUMNS, rows, width)

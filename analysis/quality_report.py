@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,11 +38,11 @@ class QualityReport:
         summary = (
             f"{words.count(len(q.reporting), 'rank')} reporting, {len(q.silent)} silent, "
             f"{len(q.without_counts)} without counts, {len(q.not_conserved)} not conserved; "
-            f"{words.count(q.export_failures, 'refused export')}.\n"
+            f"{words.count(q.export_failures, 'refused export')}. "
             "Missing: tokens × top-k × layers − counted; a step under way may be missing for one window."
         )
         rows = [_health_row(one) for one in sorted(q.instances, key=_worst_first)]
-        return f"{summary}\n{render_table(_COLUMNS, rows, width)}"
+        return f"{textwrap.fill(summary, width)}\n{render_table(_COLUMNS, rows, width)}"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape: counts and ``instances[]``, times in UTC."""

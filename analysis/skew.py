@@ -72,7 +72,8 @@ def effective_experts(tokens_per_layer_expert: IntArray, design_effect: FloatArr
     """Inverse Simpson index without bias: N (N − D) / Σ n (n − D).
 
     With D = 1 it is the textbook's N (N − 1) / Σ n (n − 1), which finds 891 of 896 even experts at a mean
-    count of 1; clustering puts D in place of the 1.
+    count of 1; clustering puts D in place of the 1. Without bias means that chance may put it a
+    little above the number of experts.
     """
     counts = tokens_per_layer_expert.astype(np.float64)
     total = counts.sum(axis=1)
@@ -81,15 +82,19 @@ def effective_experts(tokens_per_layer_expert: IntArray, design_effect: FloatArr
 
 
 def effective_experts_by_entropy(tokens_per_layer_expert: IntArray, design_effect: FloatArray) -> FloatArray:
-    """exp(H) with the Miller-Madow correction: H = −Σ p ln p + D (K − 1) / (2 N), K the experts seen."""
+    """exp(H) with the Miller-Madow correction: H = −Σ p ln p + D (K − 1) / (2 N), K the experts seen.
+
+    Never more than there are experts.
+    """
     counts = tokens_per_layer_expert.astype(np.float64)
     total = counts.sum(axis=1)
     shares = _divide(counts, total[:, None])
     logs = np.log(shares, out=np.zeros(shares.shape), where=shares > 0)
     seen = (counts > 0).sum(axis=1)
     correction = _divide(design_effect * (seen - 1), 2 * total)
-    effective: FloatArray = np.exp(-(shares * logs).sum(axis=1) + correction)
-    return effective
+    effective = np.exp(-(shares * logs).sum(axis=1) + correction)
+    bounded: FloatArray = np.minimum(effective, tokens_per_layer_expert.shape[1])
+    return bounded
 
 
 def _divide(numerator: np.ndarray, denominator: np.ndarray) -> FloatArray:

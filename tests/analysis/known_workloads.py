@@ -154,3 +154,27 @@ def _token_row(fleet, rank, window, phase):
         _common(fleet, metrics.TOKENS.name, rank, window, attributes)
         | {"Value": pa.array([float(fleet.tokens_per_minute)]), "IsMonotonic": pa.array([True])}
     )
+
+
+def assess_fleet(
+    fleet: KnownFleet, phase: Phase, *, ranks: range | None = None, settings: Settings | None = None
+):
+    """Judge a fleet without a store; only ``ranks`` told their placement (all if None, no rank if empty)."""
+    from moescope.analysis.assessment import assess_load
+    from moescope.analysis.clustering import sum_intervals
+    from moescope.analysis.expert_load import MINUTES, ExpertLoadWindow, LoadScope
+    from moescope.analysis.placement import PlacementSnapshot
+
+    counts = fleet.counts(phase)
+    start_ms, end_ms = (fleet.end_s - fleet.minutes * MINUTE_SECONDS) * 1000, fleet.end_s * 1000
+    scope = LoadScope(
+        fleet.service, fleet.ep_group, phase, fleet.num_experts, fleet.num_layers, start_ms, end_ms
+    )
+    window = ExpertLoadWindow(
+        *(scope, MINUTES, start_ms, end_ms, fleet.layers, counts.sum(axis=0), sum_intervals(counts)),
+        np.full(fleet.num_layers, fleet.minutes),
+    )
+    kept = np.arange(fleet.num_ranks) if ranks is None else np.asarray(ranks, dtype=np.int64)
+    replicas = fleet.replicas()[kept].astype(np.uint16)
+    placement = PlacementSnapshot(end_ms, fleet.num_ranks, kept, replicas) if len(kept) else None
+    return assess_load(window, placement, settings or Settings())

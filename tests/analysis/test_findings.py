@@ -1,0 +1,154 @@
+"""What is wrong now, in words: the planted thing is named, and nothing else is."""
+
+import numpy as np
+import pytest
+from known_workloads import KnownFleet, assess_fleet
+
+from moescope.analysis.finding import Severity
+from moescope.analysis.findings import has_problem, list_findings
+from moescope.analysis.quality import HealthState, InstanceHealth, judge_quality
+from moescope.schemas.attributes import Phase
+from moescope.schemas.settings import Settings
+
+SETTINGS = Settings()
+HOT_DECODE = KnownFleet(sigma=0.2, hot={(Phase.DECODE, 3, 23): 40.0})
+
+
+def _process(rank=0, state="ok", **changes):
+    values = {
+        "service": "known-fleet",
+        "instance": f"process-{rank}",
+        "ep_group": "0",
+        "ep_rank": rank,
+        "first_ms": 1_000,
+        "last_ms": 61_000,
+        "lag_seconds": 7.0,
+        "windows": 6,
+        "tokens": 1_000,
+        "excluded_tokens": 0,
+        "assignments": 20_000,
+        "expected_assignments": 20_000,
+        "missing_assignments": 0,
+        "export_failures": 0,
+    }
+    return InstanceHealth(**(values | changes), state=HealthState(state))
+
+
+def _find(*assessments, processes=None):
+    processes = [_process(rank) for rank in range(8)] if processes is None else processes
+    return list_findings(assessments, judge_quality(processes), SETTINGS)
+
+
+def test_even_fleet_has_no_findings():
+    fleet = KnownFleet(sigma=0.2)
+    assert _find(assess_fleet(fleet, Phase.PREFILL), assess_fleet(fleet, Phase.DECODE)) == ()
+
+
+def test_planted_expert_is_named_with_its_layer_rank_and_phase():
+    (finding,) = _find(assess_fleet(HOT_DECODE, Phase.PREFILL), assess_fleet(HOT_DECODE, Phase.DECODE))
+    assert finding.severity is Severity.PROBLEM
+    assert finding.title.startswith("Layer 3, decode: rank 2 does ")
+    assert finding.title.endswith("× the mean rank's work because of expert 23.")
+    assert (finding.phase, finding.layer, finding.expert) == (Phase.DECODE, 3, 23)
+    assert "1 copy (rank 2)" in finding.detail
+    assert "max / mean over 8 ranks in 5 min" in finding.detail
+    assert has_problem([finding])
+
+
+def test_phases_are_never_mixed():
+    fleet = KnownFleet(hot={(Phase.PREFILL, 1, 7): 40.0, (Phase.DECODE, 2, 13): 40.0})
+    found = _find(assess_fleet(fleet, Phase.PREFILL), assess_fleet(fleet, Phase.DECODE))
+    assert [(one.phase, one.layer, one.expert) for one in found] == [
+        (Phase.PREFILL, 1, 7),
+        (Phase.DECODE, 2, 13),
+    ]
+
+
+def test_hot_expert_in_a_layer_that_is_still_balanced_is_a_warning():
+    # 64 experts on 8 ranks: 6 × the median is 0.69 of a rank, which still does less than twice the mean.
+    (finding,) = _find(assess_fleet(KnownFleet(hot={(Phase.DECODE, 4, 13): 6.0}), Phase.DECODE))
+    assert finding.severity is Severity.WARNING
+    assert finding.title.startswith("Layer 4, decode: expert 13 is hot; one copy takes ")
+    assert not has_problem([finding])
+
+
+def test_many_imbalanced_layers_are_three_sentences_and_a_count():
+    fleet = KnownFleet(num_layers=7, hot={(Phase.DECODE, layer, 13): 40.0 for layer in range(1, 8)})
+    found = _find(assess_fleet(fleet, Phase.DECODE))
+    assert len(found) == 4
+    assert found[-1].title == "Decode: imbalance in 4 more layers."
+
+
+def test_several_groups_are_told_apart():
+    west = KnownFleet(ep_group="west", hot={(Phase.DECODE, 3, 23): 40.0})
+    (finding,) = _find(assess_fleet(KnownFleet(), Phase.DECODE), assess_fleet(west, Phase.DECODE))
+    assert finding.title.startswith("Layer 3, decode, EP group west: ")
+
+
+def test_worst_comes_first():
+    fleet = KnownFleet(hot={(Phase.DECODE, 4, 13): 6.0, (Phase.DECODE, 5, 13): 40.0})
+    severities = [one.severity for one in _find(assess_fleet(fleet, Phase.DECODE))]
+    assert severities == [Severity.PROBLEM, Severity.WARNING]
+
+
+def test_missing_placement_is_said_and_no_imbalance_invented():
+    (finding,) = _find(assess_fleet(HOT_DECODE, Phase.DECODE, ranks=range(0)))
+    assert finding.title == "Decode: no rank has said which experts it holds; rank loads are unknown."
+
+
+def test_rank_that_never_reported_its_placement_is_named():
+    assessment = assess_fleet(KnownFleet(), Phase.DECODE, ranks=range(7))
+    assert assessment.unplaced_share == pytest.approx(1 / 8, abs=0.01)
+    (finding,) = _find(assessment)
+    assert "assignments went to experts that no reporting rank holds" in finding.title
+    assert finding.detail.startswith("Rank 7 of 8 never reported a placement")
+
+
+def test_layer_without_placement_gives_no_verdict_instead_of_an_error():
+    fleet = KnownFleet(minutes=3, tokens_per_minute=1)
+    assessment = assess_fleet(fleet, Phase.DECODE)
+    assert {verdict.value for verdict in assessment.imbalance.verdicts} == {"too little data"}
+    assert _find(assessment) == ()
+
+
+# --- data quality -------------------------------------------------------------------------------------------
+
+
+def test_some_silent_ranks_are_named():
+    (finding,) = _find(processes=[_process(0), _process(5, "silent"), _process(7, "silent")])
+    assert finding.title.startswith("Ranks 5 and 7 of known-fleet are silent;")
+
+
+def test_a_fleet_that_fell_silent_is_one_sentence():
+    processes = [_process(rank, "silent", lag_seconds=720.0 + rank) for rank in range(8)]
+    (finding,) = _find(processes=processes)
+    assert finding.title == "Nothing has arrived from known-fleet for 12 min."
+
+
+def test_process_that_was_replaced_is_not_silent():
+    ended = _process(0, "silent", instance="before", last_ms=31_000)
+    assert _find(processes=[ended, _process(0)]) == ()
+
+
+def test_hook_that_counts_nothing_is_a_problem():
+    (finding,) = _find(processes=[_process(0), _process(3, "no counts", assignments=0)])
+    assert finding.title == "Rank 3 of known-fleet is counting no experts although tokens are scheduled."
+
+
+@pytest.mark.parametrize(("missing", "word"), [(200, "too few"), (-200, "too many")])
+def test_counts_that_do_not_add_up_say_by_how_much(missing, word):
+    (finding,) = _find(processes=[_process(3, "not conserved", missing_assignments=missing)])
+    assert finding.title == f"Rank 3 of known-fleet is off by 200 assignments (1.0 %), {word}."
+
+
+def test_refused_exports_are_a_note_since_nothing_is_lost():
+    (finding,) = _find(processes=[_process(0, export_failures=13)])
+    assert finding.severity is Severity.NOTE
+    assert "13 export attempts" in finding.title
+
+
+def test_assessment_without_placement_still_knows_its_hot_experts():
+    assessment = assess_fleet(HOT_DECODE, Phase.DECODE, ranks=range(0))
+    assert (3, 23) in {(one.layer, one.expert) for one in assessment.hot_experts.top(13)}
+    assert assessment.hot_experts.num_harmful == 0
+    assert np.isfinite(assessment.hot_experts.capacity_share).all()

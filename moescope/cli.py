@@ -176,6 +176,8 @@ def simulate(
         seed=seed,
         service=service,
     )
+    if interval <= 0:
+        raise UsageError("--interval: a window has a length; write 1s, 10s or 1m")
     if truth is not None and not truth.absolute().parent.is_dir():
         raise UsageError(f"--truth {truth}: there is no folder {truth.absolute().parent}")
     config = load_otlp_config(endpoint=endpoint, protocol=Protocol.GRPC if endpoint else None)
@@ -184,7 +186,7 @@ def simulate(
             Fleet(plan, config, load_settings()),
             backfill_seconds=backfill,
             backfill_interval_seconds=60.0,
-            windows=None if duration is None else round(duration / interval),
+            windows=None if duration is None else max(1, round(duration / interval)),
             interval_seconds=interval,
             truth_file=truth,
             progress=progress.show,

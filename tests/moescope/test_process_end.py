@@ -26,7 +26,7 @@ count(recorder, 13)
 
 def run(endpoint, script: str, *, expected_code: int | None = 0, **environ: str) -> str:
     process = start(endpoint, script, **environ)
-    output, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert expected_code is None or process.returncode == expected_code, errors
     return errors
 

@@ -57,7 +57,8 @@ class ExpertLoadSource:
     def begin_step(self, *segments: Segment) -> None:
         """See :meth:`Recorder.begin_step`."""
         for row, tokens in segments:
-            self._scheduled[row] += tokens
+            if row is not Row.PADDING:  # the device counts those, with the ones that nobody names
+                self._scheduled[row] += tokens
         self.counter.set_layout(segments)
 
     def record_topk(self, layer: int, topk_ids: Any) -> None:

@@ -8,6 +8,7 @@ each step are), ends (flush). Whatever fails is logged and the worker serves on 
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import logging
 import multiprocessing
 from collections.abc import Callable
@@ -99,6 +100,7 @@ class WorkerHook:
 
     def watch(self) -> None:
         """Wrap the worker's own methods."""
+        _keep_compiled_code_apart(self._worker.vllm_config)
         _wrap(self._worker, "load_model", after=lambda *_: self.attempt(self._attach))
         _wrap(
             self._worker,
@@ -140,7 +142,9 @@ class WorkerHook:
             _check_runner(runner, ranks)
             self._tap = vllm_router.RouterTap(counter, shape, ranks)
             self._tap.bind(model, layers)
-        self._open_recorder(shape, ranks, counter, vllm_placement.placement_by_rule(shape, ranks.ep_size, layers))
+        self._open_recorder(
+            shape, ranks, counter, vllm_placement.placement_by_rule(shape, ranks.ep_size, layers)
+        )
         self._watch_eplb(shape, ranks, model)
         if ranks.counts:
             self._watch_steps(counter)
@@ -221,7 +225,7 @@ class WorkerHook:
         if self._tap is not None:
             # What was launched must be computed before the last read.
             self._worker.synchronize_device()
-        self._recorder.close()
+        self._recorder.close(_seconds_to_end())
 
     def _give_up(self) -> None:
         recorder, self._recorder = self._recorder, NullRecorder()
@@ -232,6 +236,24 @@ class WorkerHook:
             recorder.begin_step()
         except Exception:
             logger.debug("moescope: could not take the hook back", exc_info=True)
+
+
+def _keep_compiled_code_apart(vllm_config: Any) -> None:
+    """Let code that torch.compile traced without the hook never be loaded with it, nor the other way round.
+
+    On every other platform routing happens inside an operator that is not traced.
+    """
+    from vllm.platforms import current_platform  # noqa: PLC0415 - engines are imported where they are there
+
+    if current_platform.is_cpu() and isinstance(vllm_config.additional_config, dict):
+        vllm_config.additional_config["moescope"] = importlib.metadata.version("moescope")
+
+
+def _seconds_to_end() -> float:
+    """Half of what vLLM grants a worker before it kills it: the other half is the worker's own."""
+    from vllm import envs  # noqa: PLC0415 - engines are imported where they are there
+
+    return float(envs.VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS) / 2
 
 
 def _check_runner(runner: Any, ranks: vllm_ranks.Ranks) -> None:
@@ -249,7 +271,11 @@ def _check_runner(runner: Any, ranks: vllm_ranks.Ranks) -> None:
 
 
 def _wrap(
-    target: Any, name: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None
+    target: Any,
+    name: str,
+    *,
+    before: Callable[..., None] | None = None,
+    after: Callable[..., None] | None = None,
 ) -> None:
     """Call ``before(*args, **kwargs)`` and ``after(result, *args)`` around a method of this one object."""
     original = getattr(target, name)

@@ -54,6 +54,8 @@ def shard_of(segments: Sequence[Segment], num_rows: int, rank: int, size: int) -
     Args:
         segments: the whole batch of this data-parallel rank.
         num_rows: its rows with padding; each of ``size`` ranks gets ``ceil(num_rows / size)`` of them.
+        rank: this rank, among ``size``.
+        size: ranks that share the batch.
     """
     rows_per_rank = -(-num_rows // size)
     first, last = rank * rows_per_rank, (rank + 1) * rows_per_rank
@@ -76,6 +78,8 @@ def own_rows(
     Args:
         num_ids: rows of the ids.
         tokens_per_dp_rank: rows of each data-parallel rank, padding included.
+        dp_rank: this data-parallel rank.
+        tp_rank: this rank among those that share its rows.
         sp_size: ranks that a data-parallel rank's rows are split over; 1 where they are not.
 
     Returns:

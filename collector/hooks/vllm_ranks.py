@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from moescope.schemas.attributes import Role
@@ -89,7 +89,7 @@ def name_of_model(vllm_config: Any) -> str:
     """The name that the model is served under; the folder's name where that is a path."""
     served = vllm_config.model_config.served_model_name
     name = str(served[0] if isinstance(served, list) else served)
-    return os.path.basename(os.path.normpath(name)) if os.path.isabs(name) else name
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 def role_of(vllm_config: Any) -> Role:

@@ -1,0 +1,236 @@
+"""The one-machine server, put together: ports, store, receivers, SQL endpoint, metrics page.
+
+``run`` is what ``moescope serve`` calls; ``Server`` is the same with ``start`` and ``stop``, for tests and
+for programs that want a server inside. One server at a time in a process: the embedded engine allows no more.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final, Self
+
+from moescope.schemas.settings import Settings
+from moescope.server.access import Gate, open_gate
+from moescope.server.data_directory import DataDirectory, data_folder
+from moescope.server.http_server import HttpServer
+from moescope.server.ingest import Ingest
+from moescope.server.listeners import (
+    METRICS,
+    OTLP_GRPC,
+    OTLP_HTTP,
+    SQL,
+    bind,
+    check_distinct,
+    check_free,
+    port_error,
+)
+from moescope.server.metrics_page import MetricsPage
+from moescope.server.otlp_grpc import GrpcReceiver
+from moescope.server.otlp_http import HttpReceiver
+from moescope.server.own_metrics import OwnMetrics
+from moescope.server.remote_store import RemoteStore, redact
+from moescope.server.sql_endpoint import SqlEndpoint
+from moescope.server.sql_runner import SqlRunner
+from moescope.server.store import Store
+from moescope.server.writer import Writer
+
+_LOG: Final = logging.getLogger(__name__)
+_GRACE_SECONDS: Final = 5.0
+_SPARE_THREADS: Final = 8
+"""Receiver threads beyond the queue's length, so that a full queue is answered and not waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a started server listens. ``sql`` is None when the data lies in another ClickHouse."""
+
+    otlp_grpc: int
+    otlp_http: int
+    sql: int | None
+    metrics: int
+
+
+class Server:
+    """The whole server.
+
+    Args:
+        settings: everything; a port of 0 takes a free one, which :attr:`ports` tells after the start.
+        dsn: write into this ClickHouse (``http(s)://…``) instead of an embedded engine; there is no SQL
+            endpoint then, since that ClickHouse has its own.
+    """
+
+    def __init__(self, settings: Settings, dsn: str | None = None) -> None:
+        self._settings = settings
+        self._dsn = dsn
+        self._stack = ExitStack()
+        self.metrics = OwnMetrics()
+        self.ports = Ports(0, 0, None, 0)
+
+    def start(self) -> None:
+        """Open everything; when this returns every port answers.
+
+        Raises:
+            PortError: a port is busy or was given twice; nothing was opened then.
+            SettingError: the host needs a token, or the token file or DSN is no good.
+            DataDirectoryError: the data directory cannot be used, or another server owns it.
+            StoreError: the schema is newer than this version, or the ClickHouse at the DSN does not answer.
+        """
+        try:
+            with ExitStack() as stack:
+                self._open(stack)
+                self._stack = stack.pop_all()
+        except BaseException:
+            self.ports = Ports(0, 0, None, 0)
+            raise
+
+    def stop(self) -> None:
+        """Take nothing new, store what was taken, and close, in that order."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.stop()
+
+    def _open(self, stack: ExitStack) -> None:
+        settings = self._settings
+        gate = open_gate(settings)
+        has_sql = self._dsn is None
+        purposes = [OTLP_GRPC, OTLP_HTTP, METRICS, *([SQL] if has_sql else [])]
+        check_distinct(settings, purposes)
+        check_free(settings, OTLP_GRPC)
+        sockets = {
+            purpose: _closed_by(stack, bind(settings, purpose))
+            for purpose in purposes
+            if purpose != OTLP_GRPC
+        }
+        store, sql = self._open_store(stack, gate)
+        writer = Writer(store, settings, self.metrics)
+        stack.callback(writer.close)
+        ingest = Ingest(writer, settings, self.metrics)
+        threads = settings.ingest_queue_requests + _SPARE_THREADS
+        executor = _executor(stack, threads, "moescope-receive")
+        http = HttpReceiver(ingest, gate, settings, self.metrics, executor)
+        page = MetricsPage(self.metrics, store, gate)
+        apps: dict[socket.socket, Any] = {sockets[OTLP_HTTP]: http.app, sockets[METRICS]: page.app}
+        if sql is not None:
+            apps[sockets[SQL]] = sql.app
+        http_server = HttpServer(apps)
+        stack.callback(http_server.stop)
+        http_server.start()
+        grpc_receiver = GrpcReceiver(ingest, gate, settings, self.metrics, executor)
+        stack.callback(grpc_receiver.stop, _GRACE_SECONDS)
+        self.ports = Ports(
+            otlp_grpc=self._listen_grpc(grpc_receiver),
+            otlp_http=_port(sockets[OTLP_HTTP]),
+            sql=_port(sockets[SQL]) if sql is not None else None,
+            metrics=_port(sockets[METRICS]),
+        )
+
+    def _open_store(self, stack: ExitStack, gate: Gate) -> tuple[Store, SqlEndpoint | None]:
+        if self._dsn is not None:
+            remote = RemoteStore(self._dsn, self._settings)
+            stack.callback(remote.close)
+            self.metrics.set_versions(_version(), "")
+            return remote, None
+        # The engine takes half a second and a quarter of a gigabyte; a server without it does not load it.
+        from moescope.server.embedded_store import EmbeddedStore  # noqa: PLC0415 - see above
+        from moescope.server.engine import Engine  # noqa: PLC0415 - see above
+
+        directory = DataDirectory(data_folder(self._settings))
+        stack.callback(directory.close)
+        engine = Engine(directory.engine, self._settings)
+        stack.callback(engine.close)
+        store = EmbeddedStore(engine, directory)
+        stack.callback(store.close)
+        self.metrics.set_versions(_version(), engine.version)
+        executor = _executor(stack, self._settings.sql_threads, "moescope-sql")
+        runner = SqlRunner(engine, self._settings)
+        return store, SqlEndpoint(runner, gate, self._settings, self.metrics, executor)
+
+    def _listen_grpc(self, receiver: GrpcReceiver) -> int:
+        host = self._settings.host
+        address = f"[{host}]" if ":" in host else host
+        try:
+            return receiver.listen(f"{address}:{self._settings.otlp_grpc_port}")
+        except RuntimeError as error:
+            # It was free a moment ago.
+            raise port_error(self._settings, OTLP_GRPC, OSError(str(error))) from None
+
+
+def run(settings: Settings, *, dsn: str | None = None) -> None:
+    """Serve until SIGINT or SIGTERM, then store what was taken and return.
+
+    Raises:
+        MoescopeError: see :meth:`Server.start`.
+    """
+    stop = threading.Event()
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        _LOG.info("%s: storing what was taken, then stopping", signal.Signals(number).name)
+        stop.set()
+
+    server = Server(settings, dsn)
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with server:
+            for line in describe(server, settings, dsn):
+                _LOG.info(line)
+            stop.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def describe(server: Server, settings: Settings, dsn: str | None = None) -> list[str]:
+    """Say where a started server listens and where its data is, a line each."""
+    host, ports = settings.host, server.ports
+    lines = [
+        f"OTLP/gRPC    {host}:{ports.otlp_grpc}",
+        f"OTLP/HTTP    http://{host}:{ports.otlp_http}/v1/metrics",
+    ]
+    if dsn is None:
+        lines.append(f"SQL          http://{host}:{ports.sql}/ ({_mode(settings)})")
+        lines.append(f"data         {data_folder(settings)}")
+    else:
+        lines.append(f"SQL          not here: the data goes to {redact(dsn)}, ask there")
+    lines.append(f"health       http://{host}:{ports.metrics}/readyz, /healthz, /metrics")
+    return lines
+
+
+def _mode(settings: Settings) -> str:
+    return "read-only" if settings.sql_read_only else "WRITES ALLOWED: MOESCOPE_SQL_READ_ONLY=false"
+
+
+def _executor(stack: ExitStack, threads: int, name: str) -> ThreadPoolExecutor:
+    executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    stack.callback(executor.shutdown)
+    return executor
+
+
+def _closed_by(stack: ExitStack, listener: socket.socket) -> socket.socket:
+    stack.callback(listener.close)
+    return listener
+
+
+def _port(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("moescope")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

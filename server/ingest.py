@@ -1,0 +1,81 @@
+"""From the bytes of a request to rows on disk: decode, judge, land, queue, wait."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from moescope.schemas.errors import StoreUnavailableError
+from moescope.schemas.settings import Settings
+from moescope.server.landed_request import LandedRequest, digest_of
+from moescope.server.landing import land
+from moescope.server.otlp_decode import Encoding, decode
+from moescope.server.own_metrics import OwnMetrics
+from moescope.server.validate import MAX_MESSAGES, Validator, Verdict
+from moescope.server.writer import Writer
+
+WAIT_SECONDS: Final = 120.0
+"""Longest wait for the store; a client gives up long before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a request that was stored.
+
+    ``rejected`` points were left out; ``message`` says why, in sentences, and is empty where there are none.
+    """
+
+    accepted: int
+    rejected: int
+    message: str
+
+
+class Ingest:
+    """What both receivers hand their bodies to. Blocking and thread-safe."""
+
+    def __init__(self, writer: Writer, settings: Settings, metrics: OwnMetrics) -> None:
+        self._writer = writer
+        self._settings = settings
+        self._metrics = metrics
+        self._validator = Validator(settings)
+
+    def accept(self, body: bytes, encoding: Encoding) -> Receipt:
+        """Store what can be stored of a request and say what could not.
+
+        Args:
+            body: the request, decompressed.
+            encoding: how it is written.
+
+        Raises:
+            MalformedRequestError: the body is no OTLP, or too large once spread out.
+            QueueFullError: too many requests wait.
+            StoreUnavailableError: the store did not take it; the same request may come again.
+        """
+        verdict = self._validator.judge(decode(body, encoding), time.time_ns())
+        tables = land(verdict.blocks, max_request_bytes=self._settings.max_request_bytes)
+        if tables:
+            self._store(LandedRequest(digest_of(body), tables, len(body)))
+        self._count(verdict)
+        return _receipt(verdict)
+
+    def _store(self, request: LandedRequest) -> None:
+        try:
+            self._writer.submit(request).result(WAIT_SECONDS)
+        except TimeoutError:
+            raise StoreUnavailableError(
+                f"the store took longer than {WAIT_SECONDS:.0f} s; send the request again, it is stored once"
+            ) from None
+
+    def _count(self, verdict: Verdict) -> None:
+        self._metrics.accepted_points.inc(verdict.accepted)
+        for reason, count in verdict.rejected.items():
+            self._metrics.rejected_points.labels(reason.value).inc(count)
+
+
+def _receipt(verdict: Verdict) -> Receipt:
+    sentences = [str(error) for error in verdict.errors[:MAX_MESSAGES]]
+    left_out = len(verdict.rejected) - len({error.reason for error in verdict.errors[:MAX_MESSAGES]})
+    if left_out > 0:
+        sentences.append(f"and {left_out} further reason(s)")
+    return Receipt(verdict.accepted, verdict.rejected.total(), "; ".join(sentences))

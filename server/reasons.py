@@ -1,0 +1,54 @@
+"""Why a point is rejected: a word for the counter, a sentence for the sender."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Reason(StrEnum):
+    """The closed vocabulary of the ``reason`` label."""
+
+    NO_VALUE = "no_value"
+    NOT_FINITE = "not_finite"
+    NEGATIVE_COUNTER = "negative_counter"
+    NEGATIVE_DURATION = "negative_duration"
+    NO_TIME = "no_time"
+    FUTURE = "future"
+    TOO_OLD = "too_old"
+    START_AFTER_END = "start_after_end"
+    NO_TEMPORALITY = "no_temporality"
+    BUCKET_MISMATCH = "bucket_mismatch"
+    BOUNDS_NOT_INCREASING = "bounds_not_increasing"
+    COUNT_MISMATCH = "count_mismatch"
+    COUNT_OUT_OF_RANGE = "count_out_of_range"
+    INDEX_BOUNDS = "index_bounds"
+    NO_LAYER = "no_layer"
+    LAYER_OUT_OF_RANGE = "layer_out_of_range"
+    EXPERT_COUNT = "expert_count"
+    SHAPE_CHANGED = "shape_changed"
+
+
+SENTENCES: Final[dict[Reason, str]] = {
+    Reason.NO_VALUE: "the point carries no value",
+    Reason.NOT_FINITE: "a value is NaN or infinite; leave a point without a number out",
+    Reason.NEGATIVE_COUNTER: "a monotonic sum is negative; send an UpDownCounter or a positive change",
+    Reason.NEGATIVE_DURATION: "a duration is negative; measure it with a monotonic clock",
+    Reason.NO_TIME: "time_unix_nano is 0; set the end of the window",
+    Reason.FUTURE: "the point lies further in the future than max_future_seconds; check the sender's clock",
+    Reason.TOO_OLD: "the point lies further in the past than max_age_seconds",
+    Reason.START_AFTER_END: "start_time_unix_nano lies after time_unix_nano",
+    Reason.NO_TEMPORALITY: "the aggregation temporality is unspecified; OTLP asks for delta or cumulative",
+    Reason.BUCKET_MISMATCH: "there must be one bucket more than bounds, or neither",
+    Reason.BOUNDS_NOT_INCREASING: "the bounds must be finite and strictly increasing",
+    Reason.COUNT_MISMATCH: "count is not the sum of the buckets",
+    Reason.COUNT_OUT_OF_RANGE: "a count is 2^53 or more, as a negative number turned unsigned would be",
+    Reason.INDEX_BOUNDS: "an index-encoded point of n buckets must have the bounds 0, 1, …, n−2",
+    Reason.NO_LAYER: "the attribute moe.layer is missing or is no integer",
+    Reason.LAYER_OUT_OF_RANGE: "moe.layer lies outside the model's layers",
+    Reason.EXPERT_COUNT: "the number of buckets is not the resource's moe.model.experts",
+    Reason.SHAPE_CHANGED: (
+        "the model's number of experts changed under one service.instance.id; "
+        "an engine that serves another model must start with a new instance id"
+    ),
+}

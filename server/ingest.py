@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -39,6 +41,7 @@ class Ingest:
         self._settings = settings
         self._metrics = metrics
         self._validator = Validator(settings)
+        self._preparing = threading.BoundedSemaphore(os.cpu_count() or 1)
 
     def accept(self, body: bytes, encoding: Encoding) -> Receipt:
         """Store what can be stored of a request and say what could not.
@@ -52,10 +55,13 @@ class Ingest:
             QueueFullError: too many requests wait.
             StoreUnavailableError: the store did not take it; the same request may come again.
         """
-        verdict = self._validator.judge(decode(body, encoding), time.time_ns())
-        tables = land(verdict.blocks, max_request_bytes=self._settings.max_request_bytes)
+        # More at once would only push each other's arrays out of the caches.
+        with self._preparing:
+            verdict = self._validator.judge(decode(body, encoding), time.time_ns())
+            tables = land(verdict.blocks, max_request_bytes=self._settings.max_request_bytes)
+            request = LandedRequest(digest_of(body), tables, len(body))
         if tables:
-            self._store(LandedRequest(digest_of(body), tables, len(body)))
+            self._store(request)
         self._count(verdict)
         return _receipt(verdict)
 

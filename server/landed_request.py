@@ -38,8 +38,8 @@ class LandedRequest:
 
 
 def digest_of(body: bytes) -> bytes:
-    """Return the digest of a request body, decompressed."""
-    return hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+    """Return the digest of a request body, decompressed: the fastest that common processors have."""
+    return hashlib.sha256(body).digest()[:DIGEST_BYTES]
 
 
 def combine(requests: Sequence[LandedRequest]) -> dict[str, pa.Table]:

@@ -71,21 +71,24 @@ class Buckets:
         count_lengths: int64 ``[points]``.
         bounds: float64 ``[sum(bound_lengths)]``, in the metric's unit.
         bound_lengths: int64 ``[points]``.
+        sums: uint64 ``[points]``: the sum of each point's counts.
     """
 
     counts: UIntArray
     count_lengths: IntArray
     bounds: FloatArray
     bound_lengths: IntArray
+    sums: UIntArray
 
-    def sums(self) -> UIntArray:
-        """uint64 ``[points]``: the sum of each point's buckets."""
-        sums = np.zeros(len(self.count_lengths), dtype=np.uint64)
-        filled = self.count_lengths > 0
-        starts = (np.cumsum(self.count_lengths) - self.count_lengths)[filled]
-        if len(starts):
-            sums[filled] = np.add.reduceat(self.counts, starts)
-        return sums
+    def only(self, good: npt.NDArray[np.bool_]) -> Buckets:
+        """Return the buckets of some of the points."""
+        return Buckets(
+            counts=self.counts[np.repeat(good, self.count_lengths)],
+            count_lengths=self.count_lengths[good],
+            bounds=self.bounds[np.repeat(good, self.bound_lengths)],
+            bound_lengths=self.bound_lengths[good],
+            sums=self.sums[good],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +215,24 @@ def _official_buckets(points: Sequence[Any]) -> Buckets:
 
 def _buckets(counts: list[bytes], bounds: list[bytes]) -> Buckets:
     # A length that is no multiple of eight is no packed array; the remainder shows in _reads_consistently.
+    flat_counts = np.frombuffer(b"".join(map(_whole, counts)), dtype="<u8")
+    count_lengths = np.array([len(item) // _ELEMENT_BYTES for item in counts], dtype=np.int64)
     return Buckets(
-        counts=np.frombuffer(b"".join(map(_whole, counts)), dtype="<u8"),
-        count_lengths=np.array([len(item) // _ELEMENT_BYTES for item in counts], dtype=np.int64),
+        counts=flat_counts,
+        count_lengths=count_lengths,
         bounds=np.frombuffer(b"".join(map(_whole, bounds)), dtype="<f8"),
         bound_lengths=np.array([len(item) // _ELEMENT_BYTES for item in bounds], dtype=np.int64),
+        sums=_segment_sums(flat_counts, count_lengths),
     )
+
+
+def _segment_sums(values: UIntArray, lengths: IntArray) -> UIntArray:
+    sums = np.zeros(len(lengths), dtype=np.uint64)
+    filled = lengths > 0
+    starts = (np.cumsum(lengths) - lengths)[filled]
+    if len(starts):
+        sums[filled] = np.add.reduceat(values, starts)
+    return sums
 
 
 def _whole(packed: bytes) -> bytes:
@@ -233,7 +248,7 @@ def _reads_consistently(block: Block) -> bool:
     without = (buckets.count_lengths == 0) & (buckets.bound_lengths == 0)
     fits = (buckets.count_lengths == buckets.bound_lengths + 1) | without
     counts = np.array([point.count for point in block.points], dtype=np.uint64)
-    if not fits.all() or not ((buckets.sums() == counts) | without).all():
+    if not fits.all() or not ((buckets.sums == counts) | without).all():
         return False
     return not any(
         len(unknown_fields.UnknownFieldSet(point))

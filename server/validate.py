@@ -153,11 +153,15 @@ def _bucket_checks(block: Block, buckets: Buckets, indexed: BoolArray) -> _Check
     too_large = _any_in_segment(buckets.counts >= MAX_COUNT, buckets.count_lengths)
     counts = _counts(block.points)
     yield Reason.COUNT_OUT_OF_RANGE, too_large | (counts >= MAX_COUNT)
-    yield Reason.COUNT_MISMATCH, ~without & (buckets.sums() != counts)
+    yield Reason.COUNT_MISMATCH, ~without & (buckets.sums != counts)
 
 
 def _has_other_bounds(buckets: Buckets) -> BoolArray:
     """Whether the bounds of a point are anything but 0, 1, 2 and so on."""
+    width = int(buckets.bound_lengths[0])
+    if width and (buckets.bound_lengths == width).all():
+        other: BoolArray = (buckets.bounds.reshape(-1, width) != np.arange(width)).any(axis=1)
+        return other
     starts = np.cumsum(buckets.bound_lengths) - buckets.bound_lengths
     position = np.arange(len(buckets.bounds)) - np.repeat(starts, buckets.bound_lengths)
     return _any_in_segment(buckets.bounds != position, buckets.bound_lengths)
@@ -261,12 +265,5 @@ def _error(block: Block, reason: Reason, count: int) -> RejectedPointError:
 
 def _only(block: Block, good: BoolArray) -> Block:
     points = [point for point, is_good in zip(block.points, good, strict=True) if is_good]
-    buckets = block.buckets
-    if buckets is not None:
-        buckets = Buckets(
-            counts=buckets.counts[np.repeat(good, buckets.count_lengths)],
-            count_lengths=buckets.count_lengths[good],
-            bounds=buckets.bounds[np.repeat(good, buckets.bound_lengths)],
-            bound_lengths=buckets.bound_lengths[good],
-        )
+    buckets = None if block.buckets is None else block.buckets.only(good)
     return replace(block, points=points, buckets=buckets)

@@ -23,8 +23,6 @@ _JSON_ESCAPES: Final = (
 )
 _MIN_POSITIONAL: Final = 1e-6
 _MAX_POSITIONAL: Final = 1e21
-MAX_DEPTH: Final = 64
-"""Nesting of lists and maps beyond which a value is cut; protobuf itself allows about a hundred."""
 
 
 class KeyValue(Protocol):
@@ -48,7 +46,7 @@ def attribute_text(value: Any) -> str:
     if kind is None:
         return ""
     to_text = _TEXTS.get(kind)
-    return _json_text(_plain(value, MAX_DEPTH)) if to_text is None else to_text(getattr(value, kind))
+    return _json_text(_plain(value)) if to_text is None else to_text(getattr(value, kind))
 
 
 def int_attribute(attributes: Iterable[KeyValue], key: str) -> int | None:
@@ -90,15 +88,16 @@ def _go_special(number: float) -> str:
     return "+Inf" if number > 0 else "-Inf"
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _plain(value: Any) -> Any:
+    # protobuf itself refuses more than a hundred messages inside each other.
     kind = value.WhichOneof("value")
     if kind == "bytes_value":
         return _bytes_text(value.bytes_value)
     if kind == "array_value":
-        return [_plain(item, depth - 1) for item in value.array_value.values] if depth else []
+        return [_plain(item) for item in value.array_value.values]
     if kind == "kvlist_value":
         members = value.kvlist_value.values
-        return {item.key: _plain(item.value, depth - 1) for item in members} if depth else {}
+        return {item.key: _plain(item.value) for item in members}
     if kind == "double_value":
         return _JsonDouble(value.double_value)
     return None if kind is None else getattr(value, kind)

@@ -73,7 +73,7 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """See :class:`moescope.server.store.Store`."""
-        self._stored.close()
+        # The engine belongs to the caller, and every file is closed after each use.
 
     def _finish_unfinished(self) -> None:
         if not self._unfinished:

@@ -248,6 +248,11 @@ def _reads_consistently(block: Block) -> bool:
     without = (buckets.count_lengths == 0) & (buckets.bound_lengths == 0)
     fits = (buckets.count_lengths == buckets.bound_lengths + 1) | without
     counts = np.array([point.count for point in block.points], dtype=np.uint64)
+    if any(
+        len(point.bucket_counts) % _ELEMENT_BYTES or len(point.explicit_bounds) % _ELEMENT_BYTES
+        for point in block.points
+    ):
+        return False
     if not fits.all() or not ((buckets.sums == counts) | without).all():
         return False
     return not any(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from moescope.server.durable_file import sync_folder, write_durably
+from moescope.server.durable_file import write_durably
 from moescope.server.landed_request import DIGEST_BYTES
 
 CAPACITY: Final = 100_000
@@ -42,19 +42,15 @@ class StoredRequests:
         """Remember digests; when this returns they are on disk."""
         with self._lock:
             new = [digest for digest in digests if digest not in self._known]
-            self._file.write(b"".join(new))
-            os.fsync(self._file.fileno())
+            with self._path.open("ab") as file:
+                file.write(b"".join(new))
+                file.flush()
+                os.fsync(file.fileno())
             for digest in new:
                 self._remember(digest)
             self._written += len(new)
             if self._written > 2 * self._capacity:
-                self._file.close()
                 self._rewrite()
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._file.close()
 
     def _remember(self, digest: bytes) -> None:
         if len(self._order) == self._capacity:
@@ -65,5 +61,3 @@ class StoredRequests:
     def _rewrite(self) -> None:
         write_durably(self._path, self._order)
         self._written = len(self._order)
-        self._file = self._path.open("ab", buffering=0)
-        sync_folder(self._path.parent)

@@ -1,0 +1,224 @@
+"""Points are rejected one by one, with a reason; the rest of the batch is kept."""
+
+import math
+import time
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+from moescope.schemas import attributes as a
+from moescope.schemas.metrics import EXPERT_REPLICAS, RANK_IO
+from moescope.schemas.settings import Settings
+from moescope.server.otlp_decode import Encoding, decode
+from moescope.server.reasons import SENTENCES, Reason
+from moescope.server.validate import Validator
+from tests.server.otlp_requests import (
+    counter,
+    gauge,
+    histogram,
+    index_point,
+    key_values,
+    request_of,
+    resource_of,
+)
+
+SETTINGS = Settings(max_future_seconds=60, max_age_seconds=3600)
+NS = 10**9
+
+
+@pytest.fixture
+def judge():
+    validator = Validator(SETTINGS)
+
+    def judge_metrics(*metrics: Metric, resource: dict | None = None, now_ns: int | None = None):
+        request = request_of(resource_of("svc", "one", experts=4) if resource is None else resource, *metrics)
+        blocks = decode(request.SerializeToString(), Encoding.PROTOBUF)
+        return validator.judge(blocks, time.time_ns() if now_ns is None else now_ns)
+
+    return judge_metrics
+
+
+def plain_point(**more) -> dict:
+    now = time.time_ns()
+    fields = {"start_time_unix_nano": now - NS, "time_unix_nano": now, "count": 36, "sum": 1.5}
+    return fields | {"bucket_counts": [13, 23], "explicit_bounds": [0.5]} | more
+
+
+GOOD = index_point([13, 0, 23, 79])
+
+
+def test_good_point_is_kept(judge):
+    verdict = judge(histogram(GOOD))
+    assert (verdict.accepted, verdict.rejected.total()) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"time_unix_nano": 0}, Reason.NO_TIME),
+        ({"time_unix_nano": time.time_ns() + 3600 * NS}, Reason.FUTURE),
+        ({"time_unix_nano": 2**64 - 1}, Reason.FUTURE),
+        ({"time_unix_nano": time.time_ns() - 7200 * NS, "start_time_unix_nano": 1}, Reason.TOO_OLD),
+        ({"start_time_unix_nano": GOOD["time_unix_nano"] + 1}, Reason.START_AFTER_END),
+        ({"explicit_bounds": [0, 1]}, Reason.BUCKET_MISMATCH),
+        ({"bucket_counts": [], "explicit_bounds": [0, 1]}, Reason.BUCKET_MISMATCH),
+        ({"explicit_bounds": [1, 2, 3]}, Reason.INDEX_BOUNDS),
+        ({"explicit_bounds": [0, 1, 2.5]}, Reason.INDEX_BOUNDS),
+        ({"explicit_bounds": [0, 1, math.nan]}, Reason.INDEX_BOUNDS),
+        ({"bucket_counts": [], "explicit_bounds": []}, Reason.INDEX_BOUNDS),
+        ({"count": 114}, Reason.COUNT_MISMATCH),
+        ({"bucket_counts": [2**64 - 1, 1, 0, 0], "count": 0}, Reason.COUNT_OUT_OF_RANGE),
+        ({"bucket_counts": [2**63, 2**63, 0, 0], "count": 0}, Reason.COUNT_OUT_OF_RANGE),
+        ({"attributes": key_values({a.PHASE: "decode"})}, Reason.NO_LAYER),
+        ({"attributes": key_values({a.LAYER: "1"})}, Reason.NO_LAYER),
+        ({"attributes": key_values({a.LAYER: 5})}, Reason.LAYER_OUT_OF_RANGE),
+        ({"attributes": key_values({a.LAYER: -1})}, Reason.LAYER_OUT_OF_RANGE),
+        ({"sum": math.nan}, Reason.NOT_FINITE),
+        ({"max": math.inf}, Reason.NOT_FINITE),
+    ],
+)
+def test_bad_index_encoded_point_is_rejected_and_its_neighbours_are_kept(judge, bad, reason):
+    verdict = judge(histogram(GOOD, {**GOOD, **bad}, GOOD))
+    assert dict(verdict.rejected) == {reason: 1}
+    assert verdict.accepted == 2
+    (block,) = verdict.blocks
+    assert block.buckets.counts.tolist() == [13, 0, 23, 79] * 2
+    assert [point.count for point in block.points] == [115, 115]
+
+
+def test_number_of_experts_must_be_the_resources(judge):
+    verdict = judge(histogram(GOOD, index_point([13, 23, 79])))
+    assert dict(verdict.rejected) == {Reason.EXPERT_COUNT: 1}
+
+
+def test_shape_that_changes_mid_run_is_rejected(judge):
+    changed = histogram(index_point([13, 23]))
+    assert judge(histogram(GOOD)).accepted == 1
+    assert dict(judge(changed, resource=resource_of("svc", "one", experts=2)).rejected) == {
+        Reason.SHAPE_CHANGED: 1
+    }
+    assert judge(changed, resource=resource_of("svc", "two", experts=2)).accepted == 1
+    assert judge(histogram(GOOD)).accepted == 1
+
+
+def test_shape_is_learned_from_the_points_where_the_resource_is_silent(judge):
+    silent = {a.SERVICE_NAME: "svc", a.SERVICE_INSTANCE_ID: "silent"}
+    broken = {**index_point([13, 23]), "explicit_bounds": []}
+    first = judge(histogram(broken, GOOD), resource=silent)
+    assert dict(first.rejected) == {Reason.BUCKET_MISMATCH: 1}
+    later = judge(histogram(GOOD, index_point([13, 23])), resource=silent)
+    assert dict(later.rejected) == {Reason.SHAPE_CHANGED: 1}
+
+
+def test_peer_rank_metric_needs_no_layer_and_no_expert_count(judge):
+    point = index_point([13, 23], attributes=key_values({a.DIRECTION: "transmit"}))
+    assert judge(histogram(point, name=RANK_IO.name, unit="By")).accepted == 1
+
+
+def test_point_of_an_unknown_metric_may_call_itself_index_encoded(judge):
+    wrong = {**GOOD, "explicit_bounds": [0, 1, 3]}
+    verdict = judge(histogram(GOOD, wrong, name="private.counts"))
+    assert dict(verdict.rejected) == {Reason.INDEX_BOUNDS: 1}
+
+
+def test_snapshot_of_replicas_is_an_expert_metric(judge):
+    verdict = judge(histogram(GOOD, index_point([1, 1]), name=EXPERT_REPLICAS.name, temporality=2))
+    assert dict(verdict.rejected) == {Reason.EXPERT_COUNT: 1}
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"explicit_bounds": [0.5, 0.5], "bucket_counts": [13, 23, 0]}, Reason.BOUNDS_NOT_INCREASING),
+        ({"explicit_bounds": [1, 0.5], "bucket_counts": [13, 23, 0]}, Reason.BOUNDS_NOT_INCREASING),
+        ({"explicit_bounds": [math.nan]}, Reason.BOUNDS_NOT_INCREASING),
+        ({"explicit_bounds": [math.inf]}, Reason.BOUNDS_NOT_INCREASING),
+        ({"sum": -0.5}, Reason.NEGATIVE_DURATION),
+        ({"min": -0.5}, Reason.NEGATIVE_DURATION),
+    ],
+)
+def test_bad_plain_histogram_is_rejected(judge, bad, reason):
+    verdict = judge(histogram(plain_point(), plain_point(**bad), name="wait", unit="s"))
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {reason: 1})
+
+
+def test_first_bound_of_a_point_may_lie_below_the_last_of_its_neighbour(judge):
+    assert judge(histogram(plain_point(), plain_point(explicit_bounds=[0.1]), name="wait")).accepted == 2
+
+
+def test_negative_sum_of_something_that_is_no_duration_is_kept(judge):
+    assert judge(histogram(plain_point(sum=-4.0), name="drift", unit="Cel")).accepted == 1
+
+
+def test_histogram_without_buckets_is_kept(judge):
+    point = plain_point(bucket_counts=[], explicit_bounds=[])
+    assert judge(histogram(point, name="wait")).accepted == 1
+
+
+def test_unspecified_temporality_is_rejected(judge):
+    verdict = judge(histogram(GOOD, temporality=0), counter(13, temporality=0))
+    assert dict(verdict.rejected) == {Reason.NO_TEMPORALITY: 2}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_number_that_is_none_is_rejected(judge, value):
+    verdict = judge(gauge(value), counter(value), gauge(23))
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.NOT_FINITE: 2})
+
+
+def test_negative_change_of_a_counter_is_rejected(judge):
+    level = counter(-13, name="level", is_monotonic=False)
+    verdict = judge(counter(-13), level, counter(-1, is_monotonic=False))
+    # moe.tokens is a counter by the registry, whatever the sender calls it.
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.NEGATIVE_COUNTER: 2})
+
+
+def test_point_without_value_is_rejected_unless_it_says_so(judge):
+    verdict = judge(gauge(None), gauge(None, flags=1))
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.NO_VALUE: 1})
+
+
+def exponential(**more) -> Metric:
+    metric = Metric(name="latency", unit="s")
+    metric.exponential_histogram.aggregation_temporality = 1
+    fields = {"time_unix_nano": time.time_ns(), "count": 36, "zero_count": 13, "sum": 2.0, **more}
+    point = metric.exponential_histogram.data_points.add(**fields)
+    point.positive.bucket_counts.extend([20, 3])
+    return metric
+
+
+def test_exponential_histogram_must_add_up(judge):
+    verdict = judge(exponential(), exponential(count=35))
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.COUNT_MISMATCH: 1})
+
+
+def test_summary_with_an_infinite_quantile_is_rejected(judge):
+    metric = Metric(name="summary")
+    for value in (0.5, math.inf):
+        point = metric.summary.data_points.add(time_unix_nano=time.time_ns(), count=13, sum=7)
+        point.quantile_values.add(quantile=0.99, value=value)
+    verdict = judge(metric)
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.NOT_FINITE: 1})
+
+
+def test_block_without_good_points_is_gone(judge):
+    verdict = judge(gauge(math.nan))
+    assert verdict.blocks == ()
+    assert verdict.accepted == 0
+
+
+def test_error_names_metric_instance_count_and_way_out(judge):
+    (error,) = judge(histogram({**GOOD, "count": 1}, {**GOOD, "count": 2})).errors
+    assert error.reason == Reason.COUNT_MISMATCH
+    assert str(error) == "moe.expert.tokens of one: 2 point(s) rejected, count is not the sum of the buckets"
+
+
+def test_every_reason_has_a_sentence():
+    assert set(SENTENCES) == set(Reason)
+
+
+def test_one_clock_reading_decides(judge):
+    now = time.time_ns()
+    edge = index_point([13, 0, 23, 79], end_ns=now + 60 * NS)
+    assert judge(histogram(edge), now_ns=now).accepted == 1
+    assert judge(histogram(edge), now_ns=now - 1).accepted == 0

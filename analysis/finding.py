@@ -23,12 +23,14 @@ class Finding:
     Attributes:
         title: one sentence with the numbers that matter.
         detail: how it was decided, and what would help.
+        weight: larger is worse, among findings of the same severity.
         service, ep_group, phase, layer, expert: where to look; None where it concerns more than one.
     """
 
     severity: Severity
     title: str
     detail: str
+    weight: float
     service: str
     ep_group: str | None = None
     phase: Phase | None = None

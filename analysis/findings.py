@@ -16,7 +16,6 @@ from moescope.analysis.imbalance import Imbalance
 from moescope.analysis.placement import PlacementSnapshot
 from moescope.analysis.quality import Quality
 from moescope.analysis.quality_findings import list_quality_findings
-from moescope.schemas.attributes import Phase
 from moescope.schemas.settings import Settings
 
 _MAX_NAMED: Final = 3
@@ -32,7 +31,7 @@ def list_findings(
     groups = {assessment.window.scope.ep_group for assessment in assessments}
     for assessment in assessments:
         found += _Observer(assessment, settings, names_group=len(groups) > 1).findings()
-    return tuple(sorted(found, key=lambda finding: finding.severity))
+    return tuple(sorted(found, key=lambda finding: (finding.severity, -finding.weight)))
 
 
 def has_problem(findings: Iterable[Finding]) -> bool:
@@ -89,8 +88,9 @@ class _Observer:
             f"{len(placement.ranks)} ranks in {words.duration(self.assessment.window.seconds)}, net of a "
             f"noise floor of {imbalance.noise_floor[row]:.2f}. "
             f"Mean / max is {imbalance.balancedness[row]:.2f}.",
-            layer,
-            None if cause is None else cause.expert,
+            layer=layer,
+            expert=None if cause is None else cause.expert,
+            weight=float(imbalance.net_ratio[row]),
         )
 
     def _hot_experts(self, imbalance: Imbalance, placement: PlacementSnapshot) -> Iterator[Finding]:
@@ -104,8 +104,9 @@ class _Observer:
                 f"{self._place(one.layer)}: expert {one.expert} is hot; one copy takes "
                 f"{words.percent(one.capacity_share)} of what a whole rank should do.",
                 self._explain(one, row, imbalance, placement),
-                one.layer,
-                one.expert,
+                layer=one.layer,
+                expert=one.expert,
+                weight=one.capacity_share,
             )
         if len(others) > _MAX_NAMED:
             more = words.count(len(others) - _MAX_NAMED, "more harmful hot expert")
@@ -170,9 +171,11 @@ class _Observer:
         severity: Severity,
         title: str,
         detail: str,
+        *,
         layer: int | None = None,
         expert: int | None = None,
+        weight: float = 0.0,
     ) -> Finding:
         scope = self.assessment.window.scope
-        phase: Phase = scope.phase
-        return Finding(severity, title, detail, scope.service, scope.ep_group, phase, layer, expert)
+        where = (scope.service, scope.ep_group, scope.phase, layer, expert)
+        return Finding(severity, title, detail, weight, *where)

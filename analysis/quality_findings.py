@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from moescope.analysis import words
 from moescope.analysis.finding import Finding, Severity
 from moescope.analysis.quality import InstanceHealth, Quality
+
+_BEFORE_ALL: Final = float("inf")
+"""Whether the numbers can be believed comes before what they say."""
 
 
 def list_quality_findings(quality: Quality) -> Iterator[Finding]:
@@ -28,6 +32,7 @@ def list_quality_findings(quality: Quality) -> Iterator[Finding]:
             Severity.NOTE,
             f"Not acknowledged at first: {words.count(quality.export_failures, 'export attempt')}.",
             "Nothing was lost: a window is kept and sent again until the store has it.",
+            0.0,
             quality.instances[0].service,
         )
 
@@ -39,6 +44,7 @@ def _nothing_arrives(quality: Quality) -> Finding:
         f"Nothing has arrived from {service} for {words.duration(quality.lag_seconds or 0)}.",
         "The pages show the newest that is stored. Is the engine running, and its endpoint reachable? "
         "`moescope doctor` checks both.",
+        _BEFORE_ALL,
         service,
     )
 
@@ -58,5 +64,6 @@ def _about_ranks(instances: Sequence[InstanceHealth], what: str) -> Finding:
         f"{words.listed('rank', ranks)} of {newest.service} {'is' if len(ranks) == 1 else 'are'} {what}.",
         f"Last heard of {words.duration(newest.lag_seconds)} ago. "
         "`moescope report quality` lists every process.",
+        _BEFORE_ALL,
         newest.service,
     )

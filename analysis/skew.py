@@ -45,6 +45,12 @@ def measure_skew(tokens_per_layer_expert: IntArray, design_effect: FloatArray) -
     )
 
 
+def typical(values: FloatArray) -> float | None:
+    """The median over layers, those without a value left out; None when no layer has one."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else None
+
+
 def busiest_share(tokens_per_layer_expert: IntArray, part: float = BUSIEST_PART) -> FloatArray:
     """Share of the assignments of the busiest ``part`` of the experts: the 80/20 question, as counted."""
     num_busiest = math.ceil(part * tokens_per_layer_expert.shape[1])

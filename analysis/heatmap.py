@@ -1,0 +1,63 @@
+"""Expert load as the cells of a heatmap: values to read and the steps at which its colours change.
+
+Load spreads over orders of magnitude, so colours follow its logarithm while the values stay what they are:
+what the pointer shows is the number itself. Cells are small unsigned or single-precision numbers because
+82,432 of them travel to the browser at every refresh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from moescope.analysis.expert_load import ExpertLoadWindow
+from moescope.analysis.hot_experts import times_median
+from moescope.analysis.store import lock
+
+_SECONDS_PER_MINUTE: Final = 60
+_RATIO_STEPS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+_RATE_OCTAVES: Final = 6
+_TOP_QUANTILE: Final = 0.999
+
+
+class CellValue(StrEnum):
+    """What a cell shows; the words stand in the address and on the page."""
+
+    TIMES_MEDIAN = "of median"
+    PER_MINUTE = "per minute"
+
+
+@dataclass(frozen=True, slots=True)
+class HeatmapCells:
+    """The cells of one window.
+
+    Attributes:
+        values: uint16 or float32 ``[layers, experts]``, the numbers to read.
+        steps: values, each twice the one before, between which equal colour differences lie; what is
+            below or above takes the colour of the end.
+    """
+
+    value: CellValue
+    values: npt.NDArray[Any]
+    steps: tuple[float, ...]
+
+
+def make_cells(window: ExpertLoadWindow, value: CellValue) -> HeatmapCells:
+    """Turn a window into cells: multiples of the layer's median, or assignments a minute."""
+    if value is CellValue.TIMES_MEDIAN:
+        ratios = np.round(times_median(window.tokens), 2).astype(np.float32)
+        return HeatmapCells(value, lock(ratios), _RATIO_STEPS)
+    rates = np.round(window.tokens * (_SECONDS_PER_MINUTE / max(window.seconds, 1)))
+    is_small = rates.max(initial=0) <= np.iinfo(np.uint16).max
+    cells = rates.astype(np.uint16 if is_small else np.float32)
+    return HeatmapCells(value, lock(cells), _rate_steps(rates))
+
+
+def _rate_steps(rates: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    """Octaves below a rate that one expert in a thousand exceeds."""
+    top = max(float(np.quantile(rates, _TOP_QUANTILE)) if rates.size else 0.0, 2.0**_RATE_OCTAVES)
+    return tuple(float(round(top / 2**octave)) for octave in range(_RATE_OCTAVES, -1, -1))

@@ -1,0 +1,150 @@
+"""Cached calls into analysis. Results are frozen, so every viewer shares them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import streamlit as st
+
+from moescope.analysis.assessment import LoadAssessment, assess_load
+from moescope.analysis.expert_history import ExpertHistory, trace_expert
+from moescope.analysis.expert_load import (
+    ExpertLoadWindow,
+    LayerHistory,
+    LoadScope,
+    list_scopes,
+    read_layer_history,
+    read_window,
+)
+from moescope.analysis.placement import PlacementSnapshot, read_placement
+from moescope.analysis.quality import Quality, read_quality
+from moescope.analysis.store import Store, open_store
+from moescope.analysis.token_rate import TokenRate, read_token_rates
+from moescope.schemas.settings import Settings, load_settings
+
+FRESH_SECONDS: Final = 8
+"""Just below the interval of the refresh: each round reads once, whoever looks."""
+
+_PLACEMENT_SECONDS: Final = 60
+_HEALTH_SECONDS: Final = 20
+_MANY: Final = 32
+_FEW: Final = 12
+"""Entries with a placement behind them: about 10 MB each for K3 on 64 ranks."""
+
+
+def get_settings() -> Settings:
+    """Read the settings from the environment.
+
+    Raises:
+        SettingError: an unknown name or a bad value.
+    """
+    return load_settings()
+
+
+@st.cache_resource(show_spinner=False, on_release=lambda store: store.close(), max_entries=4)
+def _open(dsn: str) -> Store:
+    return open_store(dsn)
+
+
+def release_stores() -> None:
+    """Forget everything that was read and close the stores."""
+    st.cache_resource.clear()
+
+
+def load_scopes() -> tuple[LoadScope, ...]:
+    """Whose expert load is stored.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_scopes(get_settings().dsn)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=4, show_spinner=False)
+def _load_scopes(dsn: str) -> tuple[LoadScope, ...]:
+    return list_scopes(_open(dsn))
+
+
+def load_assessment(scope: LoadScope, window_seconds: float, end_ms: int | None) -> LoadAssessment:
+    """One scope's window, read and judged.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_assessment(get_settings(), scope, window_seconds, end_ms)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=_FEW, show_spinner=False)
+def _load_assessment(
+    settings: Settings, scope: LoadScope, window_seconds: float, end_ms: int | None
+) -> LoadAssessment:
+    window = read_window(_open(settings.dsn), scope, window_seconds, settings, end_ms=end_ms)
+    layers = tuple(window.layers.tolist())
+    placement = _load_placement(
+        window, settings.dsn, scope.service, scope.ep_group, layers=layers, end_ms=end_ms
+    )
+    return assess_load(window, placement, settings)
+
+
+@st.cache_resource(ttl=_PLACEMENT_SECONDS, max_entries=_FEW, show_spinner=False)
+def _load_placement(
+    _window: ExpertLoadWindow,
+    dsn: str,
+    service: str,  # noqa: ARG001 - part of the cache's key, as are those below
+    ep_group: str,  # noqa: ARG001
+    *,
+    layers: tuple[int, ...],  # noqa: ARG001
+    end_ms: int | None,  # noqa: ARG001
+) -> PlacementSnapshot | None:
+    return read_placement(_open(dsn), _window)
+
+
+def load_quality(service: str) -> Quality:
+    """Whether a deployment's numbers can be believed.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_quality(get_settings().dsn, service)
+
+
+@st.cache_resource(ttl=_HEALTH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_quality(dsn: str, service: str) -> Quality:
+    return read_quality(_open(dsn), service)
+
+
+def load_token_rates(service: str, *, start_ms: int, end_ms: int) -> tuple[TokenRate, ...]:
+    """Tokens a second of a deployment.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_token_rates(get_settings().dsn, service, start_ms, end_ms)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_token_rates(dsn: str, service: str, start_ms: int, end_ms: int) -> tuple[TokenRate, ...]:
+    return read_token_rates(_open(dsn), service, start_ms=start_ms, end_ms=end_ms)
+
+
+def load_expert_history(assessment: LoadAssessment, layer: int, expert: int) -> ExpertHistory | None:
+    """One expert through the window of an assessment; None when the model has no such layer.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    window = assessment.window
+    row = window.row_of_layer(layer)
+    if row is None:
+        return None
+    history = _load_layer_history(
+        get_settings(), window.scope, layer, start_ms=window.start_ms, end_ms=window.end_ms
+    )
+    return trace_expert(history, expert, assessment.placement, row)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_layer_history(
+    settings: Settings, scope: LoadScope, layer: int, *, start_ms: int, end_ms: int
+) -> LayerHistory:
+    return read_layer_history(_open(settings.dsn), scope, layer, settings, start_ms=start_ms, end_ms=end_ms)

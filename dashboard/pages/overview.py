@@ -1,0 +1,79 @@
+"""What is wrong now, in words, with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from moescope.analysis import words
+from moescope.analysis.assessment import LoadAssessment
+from moescope.analysis.findings import list_findings
+from moescope.analysis.overview import summarise_phase
+from moescope.dashboard import loaders
+from moescope.dashboard.figures.layer_imbalance import draw_layer_imbalance
+from moescope.dashboard.labels import time_label
+from moescope.dashboard.panels.finding_list import show_findings
+from moescope.dashboard.panels.key_numbers import show_phase, show_telemetry
+from moescope.dashboard.states import run_guarded, show_empty_store
+from moescope.dashboard.view import View, choose_service, choose_window, filter_row
+from moescope.schemas.attributes import Phase
+
+
+def _render() -> None:
+    scopes = loaders.load_scopes()
+    if not scopes:
+        show_empty_store()
+        return
+    with filter_row():
+        view = choose_window(scopes, choose_service(scopes))
+
+    @st.fragment(run_every=view.refresh_seconds)
+    def refreshed() -> None:
+        run_guarded(lambda: _show(view))
+
+    refreshed()
+
+
+def _show(view: View) -> None:
+    settings = loaders.get_settings()
+    scopes = [scope for scope in loaders.load_scopes() if scope.service == view.service]
+    scopes.sort(key=lambda scope: (scope.ep_group, list(Phase).index(scope.phase)))
+    assessments = [loaders.load_assessment(scope, view.window_seconds, view.end_ms) for scope in scopes]
+    quality = loaders.load_quality(view.service)
+    _show_time(assessments)
+    show_findings(list_findings(assessments, quality, settings), view)
+    st.space("small")
+    _show_key_numbers(view, assessments)
+    with st.container(border=True, gap="xsmall"):
+        st.subheader("Imbalance by layer", anchor=False)
+        st.plotly_chart(
+            draw_layer_imbalance(assessments, acceptable_ratio=settings.imbalance_ratio),
+            key="layer_imbalance",
+            config={"displayModeBar": False},
+            alt="Imbalance ratio of each layer, one panel a phase.",
+        )
+
+
+def _show_time(assessments: Sequence[LoadAssessment]) -> None:
+    newest = max(assessments, key=lambda one: one.window.end_ms).window
+    st.caption(f"{words.duration(newest.seconds)} to {time_label(newest.end)}")
+
+
+def _show_key_numbers(view: View, assessments: Sequence[LoadAssessment]) -> None:
+    settings = loaders.get_settings()
+    windows = [one.window for one in assessments]
+    rates = loaders.load_token_rates(
+        view.service,
+        start_ms=min(window.start_ms for window in windows),
+        end_ms=max(window.end_ms for window in windows),
+    )
+    summaries = [summarise_phase(phase, assessments, rates) for phase in Phase]
+    stored = [summary for summary in summaries if summary is not None]
+    for column, summary in zip(st.columns(len(stored)), stored, strict=True):
+        with column:
+            show_phase(summary, settings)
+    show_telemetry(loaders.load_quality(view.service))
+
+
+run_guarded(_render)

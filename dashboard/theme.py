@@ -1,0 +1,44 @@
+"""Colours with a meaning. They are the same in the light and the dark theme.
+
+Scales run through transparency instead of white or black, so a figure looks right on either background and
+does not have to be drawn again when somebody switches. Blue against orange is told apart by every common kind
+of colour vision, and no meaning rests on colour alone: rings, icons and words say it too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from moescope.schemas.attributes import Phase
+
+PHASE_COLOR: Final = {Phase.PREFILL: "#009e73", Phase.DECODE: "#2b8ad6"}
+
+RING: Final = "#d81b78"
+"""Around what is harmful or selected: found nowhere in the scales."""
+
+OK: Final = "rgba(110, 135, 160, 0.55)"
+BAD: Final = "#e0480e"
+LIMIT: Final = "rgba(128, 140, 155, 0.9)"
+MUTED: Final = "rgba(128, 140, 155, 0.75)"
+
+DIVERGING: Final = (
+    "rgba(43, 122, 196, 0.55)",
+    "rgba(43, 122, 196, 0.20)",
+    "rgba(128, 128, 128, 0.04)",
+    "rgba(240, 150, 40, 0.26)",
+    "rgba(238, 126, 24, 0.78)",
+    "rgb(224, 72, 14)",
+    "rgb(150, 22, 60)",
+)
+"""Below, at and above what is usual: the middle is nearly invisible."""
+
+SEQUENTIAL: Final = (
+    "rgba(43, 122, 196, 0.02)",
+    "rgba(43, 122, 196, 0.12)",
+    "rgba(43, 122, 196, 0.28)",
+    "rgba(43, 122, 196, 0.50)",
+    "rgba(43, 122, 196, 0.78)",
+    "rgb(52, 92, 190)",
+    "rgb(96, 50, 160)",
+)
+"""From nothing to a lot."""

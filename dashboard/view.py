@@ -1,0 +1,191 @@
+"""What a page looks at, chosen by widgets that live in the address: a copied link shows the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from moescope.analysis.expert_load import LoadScope
+from moescope.schemas.attributes import Phase
+
+SERVICE: Final = "service"
+GROUP: Final = "group"
+PHASE: Final = "phase"
+WINDOW: Final = "window"
+UNTIL: Final = "until"
+LAYER: Final = "layer"
+EXPERT: Final = "expert"
+SHOW: Final = "show"
+
+WINDOW_SECONDS: Final = {
+    "5m": 300,
+    "15m": 900,
+    "1h": 3_600,
+    "6h": 21_600,
+    "24h": 86_400,
+    "7d": 604_800,
+}
+DEFAULT_WINDOW: Final = "15m"
+REFRESH_SECONDS: Final = 10
+_LIVE: Final = "live"
+_KEPT: Final = "kept_parameters"
+_END: Final = (UNTIL,)
+_PICK: Final = (LAYER, EXPERT)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a page looks at.
+
+    ``end_ms`` is None while the page follows the newest data, and the end of the window (Unix milliseconds)
+    once it is held still.
+    """
+
+    service: str
+    window: str
+    end_ms: int | None
+
+    @property
+    def window_seconds(self) -> int:
+        """Length of the window."""
+        return WINDOW_SECONDS[self.window]
+
+    @property
+    def refresh_seconds(self) -> int | None:
+        """How often the page looks again, None while it is held still."""
+        return REFRESH_SECONDS if self.end_ms is None else None
+
+
+def filter_row() -> DeltaGenerator:
+    """The row that the filters of a page stand in."""
+    return st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
+
+
+def choose_service(scopes: Sequence[LoadScope]) -> str:
+    """Draw the choice of a deployment."""
+    services = sorted({scope.service for scope in scopes})
+    return str(st.selectbox("Deployment", services, key=SERVICE, bind="query-params", width=200))
+
+
+def choose_group(scopes: Sequence[LoadScope], service: str) -> str:
+    """Draw the choice of an EP group; a deployment with one group needs none."""
+    groups = sorted({scope.ep_group for scope in scopes if scope.service == service})
+    if len(groups) == 1:
+        return groups[0]
+    return str(st.selectbox("EP group", groups, key=GROUP, bind="query-params", width=120))
+
+
+def choose_phase(scopes: Sequence[LoadScope], service: str, ep_group: str) -> Phase | None:
+    """Draw the choice of a phase and return it, even one of which nothing is stored."""
+    stored = {scope.phase for scope in scopes if (scope.service, scope.ep_group) == (service, ep_group)}
+    first = Phase.DECODE if Phase.DECODE in stored else Phase.PREFILL
+    return st.segmented_control(
+        "Phase",
+        list(Phase),
+        default=first,
+        required=True,
+        key=PHASE,
+        bind="query-params",
+    )
+
+
+def choose_window(scopes: Sequence[LoadScope], service: str) -> View:
+    """Draw the choice of a window and the live switch."""
+    window = st.segmented_control(
+        "Window",
+        list(WINDOW_SECONDS),
+        default=DEFAULT_WINDOW,
+        required=True,
+        key=WINDOW,
+        bind="query-params",
+    )
+    newest_ms = max(scope.end_ms for scope in scopes if scope.service == service)
+    return View(service, window or DEFAULT_WINDOW, _choose_end(newest_ms))
+
+
+def find_scope(
+    scopes: Sequence[LoadScope], service: str, ep_group: str, phase: Phase | None
+) -> LoadScope | None:
+    """The scope of that name, None when nothing of it is stored."""
+    wanted = (service, ep_group, phase)
+    return next((one for one in scopes if (one.service, one.ep_group, one.phase) == wanted), None)
+
+
+def link_params(
+    view: View,
+    *,
+    ep_group: str | None = None,
+    phase: Phase | None = None,
+    layer: int | None = None,
+    expert: int | None = None,
+) -> dict[str, str]:
+    """The address parameters of what a link points at."""
+    params = {
+        SERVICE: view.service,
+        WINDOW: view.window,
+        UNTIL: view.end_ms,
+        GROUP: ep_group,
+        PHASE: phase,
+        LAYER: layer,
+        EXPERT: expert,
+    }
+    return {name: str(value) for name, value in params.items() if value is not None}
+
+
+def picked_expert() -> tuple[int, int] | None:
+    """Layer and expert from the address, if it names both."""
+    layer, expert = st.query_params.get(LAYER, ""), st.query_params.get(EXPERT, "")
+    return (int(layer), int(expert)) if layer.isdigit() and expert.isdigit() else None
+
+
+def pick_expert(layer: int, expert: int) -> None:
+    """Put a layer and an expert into the address."""
+    st.query_params[LAYER] = str(layer)
+    st.query_params[EXPERT] = str(expert)
+    _remember()
+
+
+def _recall() -> None:
+    """Put back into the address what a change of page dropped from it; a link's own parameters win."""
+    kept: dict[str, str] = st.session_state.get(_KEPT, {})
+    for names in (_END, _PICK):
+        if not any(name in st.query_params for name in names):
+            st.query_params.update({name: kept[name] for name in names if name in kept})
+    _remember()
+
+
+def _remember() -> None:
+    st.session_state[_KEPT] = {
+        name: st.query_params[name] for name in (*_END, *_PICK) if name in st.query_params
+    }
+
+
+def _choose_end(newest_ms: int) -> int | None:
+    """Draw the live switch. Held still, the end of the window stands in the address."""
+    _recall()
+    held = st.query_params.get(UNTIL, "")
+    if held and not held.isdigit():
+        del st.query_params[UNTIL]
+        held = ""
+    st.session_state[_LIVE] = not held
+    st.toggle(
+        "Live",
+        key=_LIVE,
+        on_change=_hold_or_follow,
+        args=(newest_ms,),
+        help=f"Look again every {REFRESH_SECONDS} seconds. Switched off, the window stays where it is "
+        "and the address holds its end.",
+    )
+    return int(held) if held else None
+
+
+def _hold_or_follow(newest_ms: int) -> None:
+    if st.session_state[_LIVE]:
+        st.query_params.pop(UNTIL, None)
+    else:
+        st.query_params[UNTIL] = str(newest_ms)
+    _remember()

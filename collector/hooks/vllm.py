@@ -1,4 +1,4 @@
-"""vLLM 0.32: one method patched, everything else wrapped on the worker that it made.
+"""vLLM 0.32: ``WorkerBase.__init__`` is patched, everything else wrapped on the worker that it made.
 
 A worker's life, and what happens at each point: its model is loaded (find the routers, bind them, make the
 recorder), profiled and warmed up (counted as warm-up), ready (start reporting), serves (say what the rows of
@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from moescope.collector.expert_load import ExpertCounter, NumpyExpertCounter, Row, Segment
 from moescope.collector.expert_load_torch import TorchExpertCounter
-from moescope.collector.hooks import vllm_batch, vllm_placement, vllm_ranks, vllm_router
+from moescope.collector.hooks import vllm_batch, vllm_placement, vllm_ranks, vllm_router, vllm_shutdown
 from moescope.collector.live_recorder import LiveRecorder
 from moescope.collector.recorder import NullRecorder
 from moescope.schemas.errors import EngineNotSupportedError, MoescopeError
@@ -76,6 +76,7 @@ def install(make_recorder: MakeRecorder) -> bool:
 
     setattr(init_and_watch, _MARK, original)
     WorkerBase.__init__ = init_and_watch
+    vllm_shutdown.grant_time()
     return True
 
 
@@ -84,6 +85,7 @@ def uninstall() -> None:
     from vllm.v1.worker.worker_base import WorkerBase  # noqa: PLC0415 - engines are imported where they are there
 
     WorkerBase.__init__ = getattr(WorkerBase.__init__, _MARK, WorkerBase.__init__)
+    vllm_shutdown.revoke_time()
 
 
 class WorkerHook:

@@ -2,12 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+HERE = Path(__file__).parent
 
 # A layer index, a phase: its counts by expert.
 Sums = dict[tuple[int, str], list[int]]
@@ -78,3 +83,114 @@ def store():
 def service(request):
     """A deployment's name that no other test uses."""
     return f"{request.node.name[:60]}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen3_moe(tmp_path_factory):
+    """A random Qwen3-MoE of four layers, the second dense, with a tokenizer of 512 words."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    torch.manual_seed(13)
+    config = Qwen3MoeConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=64,
+        moe_intermediate_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        num_experts=16,
+        num_experts_per_tok=4,
+        max_position_embeddings=512,
+        mlp_only_layers=[1],
+    )
+    folder = tmp_path_factory.mktemp("tiny") / "tiny-qwen3-moe"
+    model = Qwen3MoeForCausalLM(config)
+    for layer in (0, 2, 3):
+        # Zeros, as a new router has them, would choose the same experts for every token.
+        torch.nn.init.normal_(model.model.layers[layer].mlp.gate.weight, std=0.3)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(512)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", eos_token="w1").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plugin_path(tmp_path_factory):
+    """A folder for PYTHONPATH: the recounting plug-in, and the name that the CPU build's wheel lacks."""
+    folder = tmp_path_factory.mktemp("plugins")
+    (folder / "recount_plugin.py").symlink_to(HERE / "recount" / "recount_plugin.py")
+    for name, version, entry in (
+        ("recount", "0", "[vllm.general_plugins]\nrecount = recount_plugin:load\n"),
+        ("vllm", "0.32.0+cpu", ""),
+    ):
+        distribution = folder / f"{name}-{version}.dist-info"
+        distribution.mkdir()
+        (distribution / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (distribution / "entry_points.txt").write_text(entry)
+    return folder
+
+
+class Run:
+    """One run of vLLM: its environment, its output, and what its routers returned."""
+
+    def __init__(self, folder, environ):
+        self.environ = environ
+        self.folder = folder
+        self.log = folder / "log.txt"
+        self.recount_file = folder / "recount.json"
+        self.result_file = folder / "result.json"
+        self.environ |= {"RECOUNT_FILE": str(self.recount_file), "RESULT_FILE": str(self.result_file)}
+
+    def start(self, *command):
+        with self.log.open("w") as log:
+            return subprocess.Popen(
+                [str(part) for part in command],
+                env=self.environ,
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def generate(self, model, rounds, **options):
+        """Run the offline engine to its normal end; returns what it says of its tokens."""
+        program = HERE / "programs" / "generate.py"
+        process = self.start(sys.executable, program, model, json.dumps(options), json.dumps(rounds))
+        try:
+            assert process.wait(240) == 0, self.log.read_text()[-5000:]
+        finally:
+            process.kill()
+        return json.loads(self.result_file.read_text())
+
+    @property
+    def recount(self):
+        return json.loads(self.recount_file.read_text())
+
+    @property
+    def expected_sums(self) -> Sums:
+        return {(layer, phase): counts for layer, phase, counts in self.recount["counts"]}
+
+    def said_by_moescope(self):
+        return [line for line in self.log.read_text().splitlines() if "moescope" in line]
+
+
+@pytest.fixture
+def run(tmp_path, plugin_path, store, service):
+    """A run that reports to the store as ``service``."""
+    return Run(
+        tmp_path,
+        {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "MOESCOPE_"))},
+            **store.environ,
+            "OTEL_SERVICE_NAME": service,
+            "PYTHONPATH": str(plugin_path),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            # Of its own: code that another run has compiled is another run's.
+            "VLLM_CACHE_ROOT": str(tmp_path / "cache"),
+            "VLLM_NO_USAGE_STATS": "1",
+        },
+    )

@@ -39,13 +39,11 @@ CONFIGS = {
         "moe_intermediate_size": 16,
         "first_k_dense_replace": 1,
         "num_key_value_heads": 4,
-        **{
-            "q_lora_rank": 16,
-            "kv_lora_rank": 16,
-            "qk_nope_head_dim": 8,
-            "qk_rope_head_dim": 8,
-            "v_head_dim": 8,
-        },
+        "q_lora_rank": 16,
+        "kv_lora_rank": 16,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 8,
     },
     "gpt_oss": {"num_local_experts": 13, "head_dim": 8, "layer_types": ["full_attention"] * 3},
 }

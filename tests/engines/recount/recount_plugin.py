@@ -1,8 +1,8 @@
 """A second, independent count: what the routers of a vLLM worker returned, by the test's own bookkeeping.
 
 It is a vLLM plug-in of its own and shares nothing with moescope: it wraps ``BaseRouter._select_experts`` for
-the ids and ``GPUModelRunner.execute_model`` for the phases, and keeps its totals in a file, renewed after each
-step, so that they survive any end of the process.
+the ids and ``GPUModelRunner.execute_model`` for the phases, and keeps its totals in a file, renewed after
+each step, so that they survive any end of the process.
 """
 
 import json
@@ -11,24 +11,87 @@ from pathlib import Path
 
 import numpy as np
 
-_PHASES = ("prefill", "decode")
-_counts = {}  # (layer, phase) -> int64 [experts]
-_tokens = {"prefill": 0, "decode": 0, "warmup": 0}
-_prompt_tokens = {}  # request -> length of its prompt
-_step = None  # (runner, {request: is prefill}, {request: tokens}) while a real step runs
+PHASES = ("prefill", "decode")
+
+
+class Recount:
+    """Totals of one worker."""
+
+    def __init__(self):
+        self.counts = {}  # (layer, phase): int64 [experts]
+        self.tokens = {"prefill": 0, "decode": 0}
+        self.steps = {"prefill": 0, "decode": 0, "mixed": 0}
+        self.other_rows = 0  # of the first layer, outside any real step
+        self.is_watched = False  # whether a router has a callback that is not this plug-in's
+        self._prompt_tokens = {}
+        self._step = None
+
+    def begin(self, runner, scheduler_output):
+        computed = {}
+        for new in scheduler_output.scheduled_new_reqs:
+            self._prompt_tokens[new.req_id] = len(new.prompt_token_ids)
+            computed[new.req_id] = new.num_computed_tokens
+        cached = scheduler_output.scheduled_cached_reqs
+        computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        tokens = dict(scheduler_output.num_scheduled_tokens)
+        phases = {r: PHASES[computed[r] >= self._prompt_tokens[r]] for r in tokens}
+        for request, count in tokens.items():
+            self.tokens[phases[request]] += count
+        kinds = set(phases.values())
+        if kinds:
+            self.steps["mixed" if len(kinds) > 1 else kinds.pop()] += 1
+        self._step = (runner, phases, tokens)
+
+    def end(self):
+        self._step = None
+        path = Path(os.environ["RECOUNT_FILE"])
+        temporary = path.with_suffix(".new")
+        temporary.write_text(
+            json.dumps(
+                {
+                    "counts": [[*key, total.tolist()] for key, total in sorted(self.counts.items())],
+                    "tokens": self.tokens,
+                    "steps": self.steps,
+                    "other_rows": self.other_rows,
+                    "is_watched": self.is_watched,
+                }
+            )
+        )
+        temporary.replace(path)
+
+    def note(self, ids, layer, experts):
+        if self._step is None:
+            self.other_rows += len(ids) if layer == 0 else 0
+            return
+        runner, phases, tokens = self._step
+        order = runner.input_batch.req_ids
+        phase_of_row = np.repeat([phases[r] for r in order], [tokens[r] for r in order])
+        for phase in set(phase_of_row):
+            total = self.counts.setdefault((layer, str(phase)), np.zeros(experts, dtype=np.int64))
+            np.add.at(total, ids[: len(phase_of_row)][phase_of_row == phase].ravel(), 1)
 
 
 def load():
+    """Entry point of the plug-in."""
     import torch
     from vllm.model_executor.layers.fused_moe.router.base_router import BaseRouter
-    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 
-    if hasattr(BaseRouter, "recount_note"):
+    if hasattr(BaseRouter, "recount"):
         return
+    recount = BaseRouter.recount = Recount()
     sink = torch.zeros(1)
-    note = _define_note(torch)
-    BaseRouter.recount_note = note
-    select, execute, load_model = BaseRouter._select_experts, GPUModelRunner.execute_model, None
+
+    # An operator, so that a traced graph calls it; it says that it changes `sink`, or it would be dropped.
+    @torch.library.custom_op("recount::note", mutates_args=("sink",))
+    def note(sink: torch.Tensor, ids: torch.Tensor, layer: int, experts: int) -> None:
+        recount.note(ids.numpy(), layer, experts)
+
+    select, execute, load_model = (
+        BaseRouter._select_experts,
+        CPUModelRunner.execute_model,
+        CPUModelRunner.load_model,
+    )
 
     def select_and_note(self, *args, **kwargs):
         weights, ids = select(self, *args, **kwargs)
@@ -36,72 +99,27 @@ def load():
         return weights, ids
 
     def execute_and_note(self, scheduler_output, *args, **kwargs):
-        global _step
-        _step = _phases_of(self, scheduler_output)
+        recount.begin(self, scheduler_output)
         try:
             return execute(self, scheduler_output, *args, **kwargs)
         finally:
-            _step = None
-            _save()
-
-    BaseRouter._select_experts = select_and_note
-    GPUModelRunner.execute_model = execute_and_note
-    _number_routers_after_loading()
-
-
-def _number_routers_after_loading():
-    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
-
-    load_model = CPUModelRunner.load_model
+            recount.is_watched = any(r.capture_fn is not None for r in routers_of(self.model).values())
+            recount.end()
 
     def load_and_number(self, *args, **kwargs):
         load_model(self, *args, **kwargs)
-        for name, module in self.model.named_modules():
-            if hasattr(module, "router"):
-                module.router.recount_layer = next(int(part) for part in name.split(".") if part.isdigit())
+        for layer, router in routers_of(self.model).items():
+            router.recount_layer = layer
 
+    BaseRouter._select_experts = select_and_note
+    CPUModelRunner.execute_model = execute_and_note
     CPUModelRunner.load_model = load_and_number
 
 
-def _define_note(torch):
-    # An operator, so that a traced graph calls it too; it pretends to change `sink`, or it would be dropped.
-    @torch.library.custom_op("recount::note", mutates_args=("sink",))
-    def note(sink: torch.Tensor, ids: torch.Tensor, layer: int, experts: int) -> None:
-        _note(ids.numpy(), layer, experts)
-
-    return note
-
-
-def _phases_of(runner, scheduler_output):
-    computed = {}
-    for new in scheduler_output.scheduled_new_reqs:
-        _prompt_tokens[new.req_id] = len(new.prompt_token_ids)
-        computed[new.req_id] = new.num_computed_tokens
-    cached = scheduler_output.scheduled_cached_reqs
-    computed.update(zip(cached.req_ids, cached.num_computed_tokens))
-    tokens = dict(scheduler_output.num_scheduled_tokens)
-    is_prefill = {request: computed[request] < _prompt_tokens[request] for request in tokens}
-    for request, n in tokens.items():
-        _tokens["prefill" if is_prefill[request] else "decode"] += n
-    return runner, is_prefill, tokens
-
-
-def _note(ids, layer, experts):
-    if _step is None:
-        if layer == 0:
-            _tokens["warmup"] += len(ids)
-        return
-    runner, is_prefill, tokens = _step
-    order = runner.input_batch.req_ids
-    prefill = np.repeat([is_prefill[r] for r in order], [tokens[r] for r in order])
-    for phase, rows in zip(_PHASES, (prefill, ~prefill)):
-        total = _counts.setdefault((layer, phase), np.zeros(experts, dtype=np.int64))
-        np.add.at(total, ids[: len(prefill)][rows].ravel(), 1)
-
-
-def _save():
-    path = Path(os.environ["RECOUNT_FILE"])
-    counts = [[layer, phase, total.tolist()] for (layer, phase), total in sorted(_counts.items())]
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps({"counts": counts, "tokens": _tokens}))
-    temporary.replace(path)
+def routers_of(model):
+    """Each router by the number in its path."""
+    return {
+        next(int(part) for part in path.split(".") if part.isdigit()): module.router
+        for path, module in model.named_modules()
+        if hasattr(module, "router")
+    }

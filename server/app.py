@@ -68,7 +68,7 @@ class Server:
     """
 
     def __init__(self, settings: Settings, dsn: str | None = None) -> None:
-        self._settings = settings
+        self.settings = settings
         self._dsn = dsn
         self._stack = ExitStack()
         self.metrics = OwnMetrics()
@@ -105,7 +105,7 @@ class Server:
         self.stop()
 
     def _open(self, stack: ExitStack) -> None:
-        settings = self._settings
+        settings = self.settings
         gate = open_gate(settings)
         has_sql = self._dsn is None
         purposes = [OTLP_GRPC, OTLP_HTTP, METRICS, *([SQL] if has_sql else [])]
@@ -141,7 +141,7 @@ class Server:
 
     def _open_store(self, stack: ExitStack, gate: Gate) -> tuple[Store, SqlEndpoint | None]:
         if self._dsn is not None:
-            remote = RemoteStore(self._dsn, self._settings)
+            remote = RemoteStore(self._dsn, self.settings)
             stack.callback(remote.close)
             self.metrics.set_versions(_version(), "")
             return remote, None
@@ -149,25 +149,25 @@ class Server:
         from moescope.server.embedded_store import EmbeddedStore  # noqa: PLC0415 - see above
         from moescope.server.engine import Engine  # noqa: PLC0415 - see above
 
-        directory = DataDirectory(data_folder(self._settings))
+        directory = DataDirectory(data_folder(self.settings))
         stack.callback(directory.close)
-        engine = Engine(directory.engine, self._settings)
+        engine = Engine(directory.engine, self.settings)
         stack.callback(engine.close)
         store = EmbeddedStore(engine, directory)
         stack.callback(store.close)
         self.metrics.set_versions(_version(), engine.version)
-        executor = _executor(stack, self._settings.sql_threads, "moescope-sql")
-        runner = SqlRunner(engine, self._settings)
-        return store, SqlEndpoint(runner, gate, self._settings, self.metrics, executor)
+        executor = _executor(stack, self.settings.sql_threads, "moescope-sql")
+        runner = SqlRunner(engine, self.settings)
+        return store, SqlEndpoint(runner, gate, self.settings, self.metrics, executor)
 
     def _listen_grpc(self, receiver: GrpcReceiver) -> int:
-        host = self._settings.host
+        host = self.settings.host
         address = f"[{host}]" if ":" in host else host
         try:
-            return receiver.listen(f"{address}:{self._settings.otlp_grpc_port}")
+            return receiver.listen(f"{address}:{self.settings.otlp_grpc_port}")
         except RuntimeError as error:
             # It was free a moment ago.
-            raise port_error(self._settings, OTLP_GRPC, OSError(str(error))) from None
+            raise port_error(self.settings, OTLP_GRPC, OSError(str(error))) from None
 
 
 def run(settings: Settings, *, dsn: str | None = None) -> None:

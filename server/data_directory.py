@@ -12,6 +12,7 @@ import platformdirs
 from moescope.schemas.errors import DataDirectoryError
 from moescope.schemas.settings import Settings
 
+_PATTERN_CHARACTERS: Final = frozenset("*?{}[]")
 _ENV: Final = "MOESCOPE_DATA_DIR or --data-dir"
 
 
@@ -55,6 +56,11 @@ class DataDirectory:
 
 
 def _make_usable(folder: Path) -> None:
+    if _PATTERN_CHARACTERS & set(str(folder)):
+        raise DataDirectoryError(
+            f"the data directory {folder} has one of {' '.join(sorted(_PATTERN_CHARACTERS))} in its name, "
+            f"which the engine reads as a pattern; name another one with {_ENV}"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

@@ -9,8 +9,8 @@ from typing import Final
 
 from moescope.schemas.errors import QueryError, StoreUnavailableError
 from moescope.server.data_directory import DataDirectory
-from moescope.server.engine import Engine
-from moescope.server.journal import FrozenBatch, Journal, freeze
+from moescope.server.engine import Engine, Handle, quote_name
+from moescope.server.journal import FrozenBatch, FrozenTable, Journal
 from moescope.server.landed_request import WIRE_FORMAT, LandedRequest
 from moescope.server.store import INSERT_SETTINGS
 from moescope.server.stored_requests import StoredRequests
@@ -49,11 +49,9 @@ class EmbeddedStore:
         fresh = [request for request in requests if request.digest not in self._stored]
         if not fresh:
             return
-        batch = freeze(fresh)
         try:
-            self._journal.write(batch)
+            batch = self._journal.write(fresh)
         except OSError as error:
-            self._journal.remove(batch.token)
             raise StoreUnavailableError(f"the journal cannot be written: {error}") from error
         try:
             self._store(batch)
@@ -87,11 +85,17 @@ class EmbeddedStore:
         settings = f"{_SETTINGS}, insert_deduplication_token = '{batch.token}'"
         try:
             with self._engine.handle() as handle:
-                for table, payload in batch.payloads.items():
-                    target = f"{self._engine.database}.{table}"
-                    handle.insert(target, batch.columns[table], WIRE_FORMAT, payload, settings)
+                for table in batch.tables:
+                    self._insert(handle, table, settings)
             self._stored.add(batch.digests)
         except (QueryError, OSError) as error:
             _LOG.warning("batch %s of %d requests: %s", batch.token, len(batch.digests), error)
             raise StoreUnavailableError(f"the embedded engine did not take the rows: {error}") from error
         self._journal.remove(batch.token)
+
+    def _insert(self, handle: Handle, table: FrozenTable, settings: str) -> None:
+        columns = ", ".join(quote_name(column) for column in table.columns)
+        statement = f"INSERT INTO {self._engine.database}.{table.name} ({columns})"
+        rows = handle.insert_file(statement, WIRE_FORMAT, table.path, settings)
+        if rows != table.rows:
+            raise QueryError(f"the engine read {rows} rows of {table.rows} from {table.path}")

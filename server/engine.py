@@ -9,7 +9,7 @@ and serves one call at a time; nothing but the process's time zone decides ``now
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -118,35 +118,38 @@ class Handle:
         except RuntimeError as error:
             raise query_error(str(error)) from None
 
-    def insert(self, target: str, columns: Sequence[str], fmt: str, data: bytes, settings: str = "") -> int:
-        """Insert rows that are already in a ClickHouse format; return how many were written.
+    def insert_file(self, statement: str, fmt: str, path: Path, settings: str = "") -> int:
+        """Insert the rows of a file and return how many were read from it.
+
+        chdb can also be fed from memory (``send_insert``), but then an exception that a materialized view
+        throws at the end of the insert is swallowed (chdb 26.9): half stored, and reported as stored.
 
         Args:
-            target: table, with its database.
-            columns: names in the order of the data; empty for all of the table's.
-            fmt: name of the format.
-            data: the rows.
+            statement: ``INSERT INTO … (…)``, without a ``FORMAT`` clause.
+            fmt: name of the file's format.
+            path: the file.
             settings: a ``SETTINGS`` list, without the word.
 
         Raises:
-            QueryError: the engine refused them.
+            QueryError: the engine refused them; some tables may have them.
         """
-        names = f" ({', '.join(f'`{column}`' for column in columns)})" if columns else ""
         clause = f" SETTINGS {settings}" if settings else ""
-        return self.insert_statement(f"INSERT INTO {target}{names}{clause}", fmt, data)
-
-    def insert_statement(self, statement: str, fmt: str, data: bytes) -> int:
-        """Run an ``INSERT`` that has no ``FORMAT`` clause, with its rows in ``data``."""
-        try:
-            with self._connection.send_insert(statement, fmt) as inserter:
-                inserter.append(data)
-                return int(inserter.finish().rows_written)
-        except RuntimeError as error:
-            raise query_error(str(error)) from None
+        result = self.query(f"{statement} FROM INFILE {quote_text(str(path))}{clause} FORMAT {fmt}")
+        return int(result.rows_read())
 
     def close(self) -> None:
         """Give the connection back."""
         self._connection.close()
+
+
+def quote_text(text: str) -> str:
+    """Return a string literal of SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quote_name(name: str) -> str:
+    """Return a quoted identifier of SQL."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def query_error(text: str) -> QueryError:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from moescope.schemas.settings import Settings
-from moescope.server.engine import Engine, Handle
+from moescope.server.engine import Engine, Handle, quote_name
 from moescope.server.sql_guard import Checked, Guard
 from moescope.server.sql_request import SqlRequest, as_insert
 from moescope.server.sql_settings import session_settings, set_statement
@@ -65,7 +67,7 @@ class SqlRunner:
         checked = self._guard.check(handle, sql, request.parameters)
         settings = session_settings(request.settings, self._settings, self._known_settings)
         handle.query(set_statement(settings))
-        handle.query(f"USE {_quote_name(request.database)}")
+        handle.query(f"USE {quote_name(request.database)}")
         # The last SET of the handle: it cannot be taken back. 2 is as read-only for a list of settings,
         # and marks them as what they are to a client: changeable.
         handle.query(f"SET readonly = {2 if checked.reads_settings else 1}")
@@ -75,10 +77,13 @@ class SqlRunner:
     def _write(self, handle: Handle, request: SqlRequest) -> Answer:
         if request.settings:
             handle.query(set_statement(request.settings))
-        handle.query(f"USE {_quote_name(request.database)}")
+        handle.query(f"USE {quote_name(request.database)}")
         insert = as_insert(request.text)
         if insert is not None:
-            rows = handle.insert_statement(insert.statement, insert.input_format, insert.data)
+            with tempfile.NamedTemporaryFile(prefix="moescope-insert-") as file:
+                file.write(insert.data)
+                file.flush()
+                rows = handle.insert_file(insert.statement, insert.input_format, Path(file.name))
             return Answer(b"", request.output_format, _summary(written_rows=rows))
         sql = request.text.decode("utf-8", "surrogateescape")
         result = handle.query(sql, request.output_format, request.parameters)
@@ -117,7 +122,3 @@ def _summary(**known: int) -> dict[str, str]:
         "elapsed_ns",
     )
     return {name: str(known.get(name, 0)) for name in names}
-
-
-def _quote_name(name: str) -> str:
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"

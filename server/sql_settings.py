@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from moescope.schemas.settings import Settings
+from moescope.server.engine import quote_text
 from moescope.server.sql_errors import (
     BAD_ARGUMENTS,
     READONLY,
@@ -117,7 +118,7 @@ def set_statement(settings: Mapping[str, str]) -> str:
     Raises:
         QueryError: a name that is none.
     """
-    return "SET " + ", ".join(f"{_checked(name)} = {_quoted(value)}" for name, value in settings.items())
+    return "SET " + ", ".join(f"{_checked(name)} = {quote_text(value)}" for name, value in settings.items())
 
 
 def _limits(settings: Settings) -> dict[str, float]:
@@ -148,7 +149,3 @@ def _checked(name: str) -> str:
     if not NAME.fullmatch(name):
         raise refusal(BAD_ARGUMENTS, f"Setting name '{name}' is not valid.")
     return name
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

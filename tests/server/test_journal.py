@@ -1,18 +1,17 @@
 """What is under way, and what is stored, survives a crash."""
 
+import pyarrow as pa
 import pytest
 
 from moescope.schemas.errors import DataDirectoryError
 from moescope.server.deduplication_log import repair_deduplication_logs
-from moescope.server.journal import FrozenBatch, Journal
+from moescope.server.journal import Journal
+from moescope.server.landed_request import LandedRequest
 from moescope.server.stored_requests import StoredRequests
 
-BATCH = FrozenBatch(
-    "0" * 32,
-    (b"a" * 16, b"b" * 16),
-    {"otel_metrics_sum": ("Value",), "otel_metrics_histogram": ("Count", "Sum")},
-    {"otel_metrics_sum": b"\n\x00rows\n", "otel_metrics_histogram": b"more rows"},
-)
+SUMS = {"otel_metrics_sum": pa.table({"Value": [13.0, 23.0]})}
+BOTH = {**SUMS, "otel_metrics_gauge": pa.table({"Value": [79.0]})}
+REQUESTS = [LandedRequest(b"a" * 16, SUMS, 100), LandedRequest(b"b" * 16, BOTH, 100)]
 
 
 def digests(first: int, last: int) -> list[bytes]:
@@ -20,31 +19,62 @@ def digests(first: int, last: int) -> list[bytes]:
 
 
 def test_written_batch_is_read_back_as_it_was(tmp_path):
-    Journal(tmp_path / "journal").write(BATCH)
-    assert list(Journal(tmp_path / "journal").unfinished()) == [BATCH]
+    written = Journal(tmp_path / "journal").write(REQUESTS)
+    (read,) = Journal(tmp_path / "journal").unfinished()
+    assert read == written
+    assert read.digests == (b"a" * 16, b"b" * 16)
+    gauge, sums = read.tables
+    assert (gauge.name, gauge.rows, gauge.columns) == ("otel_metrics_gauge", 1, ("Value",))
+    assert pa.ipc.open_stream(sums.path).read_all()["Value"].to_pylist() == [13.0, 23.0, 13.0, 23.0]
 
 
 def test_removed_batch_is_gone(tmp_path):
-    journal = Journal(tmp_path / "journal")
-    journal.write(BATCH)
-    journal.remove(BATCH.token)
-    journal.remove(BATCH.token)
-    assert list(journal.unfinished()) == []
+    journal = Journal(tmp_path)
+    batch = journal.write(REQUESTS)
+    other = journal.write(REQUESTS[:1])
+    journal.remove(batch.token)
+    journal.remove(batch.token)
+    assert list(journal.unfinished()) == [other]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_half_written_batch_is_thrown_away(tmp_path):
-    folder = tmp_path / "journal"
-    folder.mkdir()
-    (folder / "1.batch.tmp").write_bytes(b"{")
-    assert list(Journal(folder).unfinished()) == []
-    assert list(folder.iterdir()) == []
+def test_batch_without_its_header_was_not_finished_and_is_thrown_away(tmp_path):
+    journal = Journal(tmp_path)
+    batch = journal.write(REQUESTS)
+    (tmp_path / f"{batch.token}.batch").unlink()
+    (tmp_path / "1.batch.tmp").write_bytes(b"{")
+    assert list(Journal(tmp_path).unfinished()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}\n", b'{"digests": [], "tables": []}\nrest', b"\xff\n"])
+def test_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    journal = Journal(tmp_path)
+    calls = iter([None, None, OSError(28, "No space left on device")])
+
+    def fsync(_):
+        error = next(calls, None)
+        if error:
+            raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fsync)
+        with pytest.raises(OSError, match="No space left"):
+            journal.write(REQUESTS)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"digests": ["zz"], "tables": []}', b"\xff"])
 def test_damaged_batch_is_named_with_the_way_out(tmp_path, damage):
     journal = Journal(tmp_path)
     (tmp_path / "x.batch").write_bytes(damage)
     with pytest.raises(DataDirectoryError, match=r"x\.batch .* move it away"):
+        list(journal.unfinished())
+
+
+def test_batch_whose_rows_are_missing_is_named(tmp_path):
+    journal = Journal(tmp_path)
+    journal.write(REQUESTS).tables[0].path.unlink()
+    with pytest.raises(DataDirectoryError, match="misses its rows"):
         list(journal.unfinished())
 
 

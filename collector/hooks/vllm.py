@@ -16,7 +16,14 @@ from typing import Any, Final, Protocol
 
 from moescope.collector.expert_load import ExpertCounter, NumpyExpertCounter, Row, Segment
 from moescope.collector.expert_load_torch import TorchExpertCounter
-from moescope.collector.hooks import vllm_batch, vllm_placement, vllm_ranks, vllm_router, vllm_shutdown
+from moescope.collector.hooks import (
+    vllm_batch,
+    vllm_layers,
+    vllm_placement,
+    vllm_ranks,
+    vllm_router,
+    vllm_shutdown,
+)
 from moescope.collector.live_recorder import LiveRecorder
 from moescope.collector.recorder import NullRecorder
 from moescope.schemas.errors import EngineNotSupportedError, MoescopeError
@@ -99,6 +106,7 @@ class WorkerHook:
         self._eplb: vllm_placement.EplbWatch | None = None
         self._ranks: vllm_ranks.Ranks | None = None
         self._is_warm = False
+        self._has_given_up = False
 
     def watch(self) -> None:
         """Wrap the worker's own methods."""
@@ -113,7 +121,9 @@ class WorkerHook:
         _wrap(self._worker, "shutdown", before=lambda *_, **__: self.attempt(self._end))
 
     def attempt(self, action: Callable[..., None], *args: Any) -> None:
-        """Do it, or give up watching: the hook may fail, serving may not."""
+        """Do it, or give up watching for good: the hook may fail, serving may not."""
+        if self._has_given_up:
+            return
         try:
             action(*args)
         except MoescopeError as reason:
@@ -127,17 +137,17 @@ class WorkerHook:
         worker = self._worker
         runner, config = worker.model_runner, worker.vllm_config
         model = runner.get_model()
-        layers = vllm_router.find_moe_layers(model)
+        layers = vllm_layers.find_moe_layers(model)
         if not layers:
             logger.info("moescope: the model has no routed experts; there is nothing to count")
             return
         ranks = vllm_ranks.find_ranks(
-            config, is_sequence_parallel=vllm_router.is_sequence_parallel(model, layers)
+            config, is_sequence_parallel=vllm_layers.is_sequence_parallel(model, layers)
         )
         if not ranks.reports:
             return
         name = vllm_ranks.name_of_model(config)
-        shape = vllm_router.shape_of(name, config.model_config.get_total_num_hidden_layers(), layers)
+        shape = vllm_layers.shape_of(name, config.model_config.get_total_num_hidden_layers(), layers)
         self._ranks = ranks
         counter = self._open_counter(shape, ranks)
         if ranks.counts:
@@ -230,12 +240,13 @@ class WorkerHook:
         self._recorder.close(_seconds_to_end())
 
     def _give_up(self) -> None:
-        recorder, self._recorder = self._recorder, NullRecorder()
+        # The recorder stays: what was counted until now is reported, at the latest when the process ends.
+        self._has_given_up = True
         try:
             if self._tap is not None:
                 self._tap.unbind()
             # Captured graphs go on counting; into a row that is not load.
-            recorder.begin_step()
+            self._recorder.begin_step()
         except Exception:
             logger.debug("moescope: could not take the hook back", exc_info=True)
 

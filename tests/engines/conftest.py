@@ -5,15 +5,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from tests.server_process import ServerProcess
+
 HERE = Path(__file__).parent
+# The server has an environment of its own. Not a setting: it must not be there for moescope to read.
+CORE_PYTHON = os.environ.pop("MOESCOPE_CORE_PYTHON", sys.executable)
 
 # Where no engine is installed there is nothing here to collect, let alone to run.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
@@ -23,64 +24,53 @@ Sums = dict[tuple[int, str], list[int]]
 
 
 class Store:
-    """Where the engines report to, and what arrived."""
+    """Where the engines report to, and what SQL says has arrived."""
 
-    def __init__(self):
-        self.sums_of = {}
-        self.tokens_of = {}
-        store = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                store.take(self.rfile.read(int(self.headers["content-length"])))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *args):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def __init__(self, server):
+        self.server = server
+        # Of one protocol each, so that both are seen: what runs in this process, and what does not.
         self.environ = {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server.server_port}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        }
+        self.http_environ = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.http_port}",
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         }
 
-    def take(self, body):
-        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
-        def plain(attributes):
-            return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in attributes}
-
-        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-            service = plain(resource.resource.attributes)["service.name"]
-            sums, tokens = self.sums_of.setdefault(service, {}), self.tokens_of.setdefault(service, {})
-            for metric in (m for scope in resource.scope_metrics for m in scope.metrics):
-                if metric.name == "moe.expert.tokens":
-                    for point in metric.histogram.data_points:
-                        a = plain(point.attributes)
-                        key = (a["moe.layer"], a["moe.phase"])
-                        sums[key] = sums.get(key, 0) + np.array(point.bucket_counts)
-                if metric.name == "moe.tokens":
-                    for point in metric.sum.data_points:
-                        a = plain(point.attributes)
-                        key = a.get("moe.phase") or a["moe.excluded"]
-                        tokens[key] = tokens.get(key, 0) + point.as_int
-
     def sums(self, service) -> Sums:
-        """Activations by layer and phase."""
-        sums = self.sums_of.get(service, {})
-        return {key: counts.tolist() for key, counts in sums.items() if counts.any()}
+        """Activations by layer and phase, of those that have any."""
+        rows = self.server.sql(
+            "SELECT layer, phase, groupArray(activations) FROM ("
+            "SELECT layer, phase, expert, sum(activations) AS activations FROM expert_activations_per_minute "
+            f"WHERE service = '{service}' GROUP BY ALL ORDER BY ALL"
+            ") GROUP BY ALL HAVING sum(activations) > 0"
+        )
+        return {(int(layer), phase): json.loads(counts) for layer, phase, counts in rows}
 
     def tokens(self, service) -> dict[str, int]:
         """Token rows by phase, or by why they are excluded."""
-        return {key: count for key, count in self.tokens_of.get(service, {}).items() if count}
+        rows = self.server.sql(
+            "SELECT if(excluded = 'none', phase, excluded), sum(tokens) FROM token_count "
+            f"WHERE service = '{service}' GROUP BY ALL HAVING sum(tokens) > 0"
+        )
+        return {key: int(count) for key, count in rows}
+
+    def health(self, service) -> dict[str, int | str]:
+        """What the store thinks of the reports of one service."""
+        rows = self.server.sql(
+            "SELECT expected_assignments, missing_assignments, state FROM telemetry_health "
+            f"WHERE service = '{service}'"
+        )
+        return [(int(expected), int(missing), state) for expected, missing, state in rows]
 
 
 @pytest.fixture(scope="session")
-def store():
-    """One store for every engine; each run reports as a service of its own."""
-    return Store()
+def store(tmp_path_factory):
+    """One server for every engine; each run reports as a service of its own."""
+    server = ServerProcess(tmp_path_factory.mktemp("store"), CORE_PYTHON).start()
+    yield Store(server)
+    server.stop()
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def generate_and_forward(model, recount=None):
 
 @torch.no_grad()
 def test_stored_sums_equal_a_recount_of_what_the_routers_returned(family, store, service, monkeypatch):
-    for name, value in store.environ.items():
+    for name, value in store.http_environ.items():
         monkeypatch.setenv(name, value)
     model = tiny(family)
     recount = Recount(model)
@@ -176,6 +176,7 @@ def test_stored_sums_equal_a_recount_of_what_the_routers_returned(family, store,
     assert sorted({layer for layer, _ in expected}) == MOE_LAYERS.get(family, [0, 1, 2])
     assert store.sums(service) == expected
     assert store.tokens(service) == {"prefill": 2 * 25, "decode": 3 * 4, "padding": 2 * 14}
+    assert store.health(service) == [(62 * 3 * len({layer for layer, _ in expected}), 0, "ok")]
 
 
 @torch.no_grad()

@@ -32,6 +32,7 @@ def check_equal_and_conserved(run, store, service, tokens):
     stored = store.tokens(service)
     assert {phase: stored[phase] for phase in ("prefill", "decode")} == run.recount["tokens"]
     assert stored["prefill"] + stored["decode"] == local
+    assert store.health(service) == [(TOP_K * local * len(MOE_LAYERS), 0, "ok")]
 
 
 def test_eager(run, store, service, tiny_qwen3_moe):

@@ -45,7 +45,7 @@ from moescope.server.writer import Writer
 _LOG: Final = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 5.0
 _SPARE_THREADS: Final = 8
-"""Receiver threads beyond the queue's length, so that a full queue is answered and not waited for."""
+"""Receiver threads beyond all requests that can wait, so that a full queue is answered and not waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,8 @@ class Server:
         writer = Writer(store, settings, self.metrics)
         stack.callback(writer.close)
         ingest = Ingest(writer, settings, self.metrics)
-        threads = settings.ingest_queue_requests + _SPARE_THREADS
+        in_batches = settings.ingest_threads * settings.ingest_batch_requests
+        threads = settings.ingest_queue_requests + in_batches + _SPARE_THREADS
         executor = _executor(stack, threads, "moescope-receive")
         http = HttpReceiver(ingest, gate, settings, self.metrics, executor)
         page = MetricsPage(self.metrics, store, gate)
@@ -129,6 +130,8 @@ class Server:
             apps[sockets[SQL]] = sql.app
         http_server = HttpServer(apps)
         stack.callback(http_server.stop)
+        if sql is not None:
+            stack.callback(sql.cancel_queries)
         http_server.start()
         grpc_receiver = GrpcReceiver(ingest, gate, settings, self.metrics, executor)
         stack.callback(grpc_receiver.stop, _GRACE_SECONDS)

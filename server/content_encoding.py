@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 import lz4.frame
@@ -17,6 +18,7 @@ import zstandard
 from moescope.schemas.errors import MalformedRequestError, RequestTooLargeError
 
 _STEP: Final = 1 << 20
+_MAX_DRAINED_BYTES: Final = 256 << 20
 _GZIP_LEVEL: Final = 3
 _ZSTD_LEVEL: Final = 1
 _ZSTD_MAX_WINDOW: Final = 1 << 27
@@ -44,24 +46,58 @@ async def read_body(chunks: AsyncIterable[bytes], encoding: str | None, limit: i
         MalformedRequestError: the encoding is unknown, or the body is not written in it.
         RequestTooLargeError: more than ``limit`` bytes.
     """
-    decompressor = _decompressor(encoding)
-    parts: list[bytes] = []
-    size = packed_size = 0
-    try:
-        async for chunk in chunks:
-            packed_size += len(chunk)
-            data = decompressor.feed(chunk, limit - size)
-            size += len(data)
-            parts.append(data)
-            if max(size, packed_size) > limit:
-                raise RequestTooLargeError(
-                    f"the request has more than {limit} bytes; send fewer points per request, or raise "
-                    "max_request_bytes (MOESCOPE_MAX_REQUEST_BYTES)"
-                )
-        decompressor.finish()
-    except (ValueError, zlib.error, zstandard.ZstdError, RuntimeError, EOFError) as error:
-        raise MalformedRequestError(f"the body is not {encoding}: {error}") from None
-    return b"".join(parts)
+    body = _Body(encoding, limit)
+    rest = _MAX_DRAINED_BYTES
+    error: MalformedRequestError | None = None
+    async for chunk in chunks:
+        if error is None:
+            try:
+                body.feed(chunk)
+            except MalformedRequestError as caught:
+                error = caught
+        else:
+            # A client that is still sending would not read the answer.
+            rest -= len(chunk)
+            if rest < 0:
+                break
+    if error is not None:
+        raise error
+    return body.finish()
+
+
+class _Body:
+    """A body that grows within its limit."""
+
+    def __init__(self, encoding: str | None, limit: int) -> None:
+        self._encoding = encoding
+        self._limit = limit
+        self._decompressor: _Decompressor = _decompressor(encoding)
+        self._parts: list[bytes] = []
+        self._size = self._packed_size = 0
+
+    def feed(self, chunk: bytes) -> None:
+        self._packed_size += len(chunk)
+        with self._as_malformed():
+            data = self._decompressor.feed(chunk, self._limit - self._size)
+        self._parts.append(data)
+        self._size += len(data)
+        if max(self._size, self._packed_size) > self._limit:
+            raise RequestTooLargeError(
+                f"the request has more than {self._limit} bytes; send fewer points per request, or raise "
+                "max_request_bytes (MOESCOPE_MAX_REQUEST_BYTES)"
+            )
+
+    def finish(self) -> bytes:
+        with self._as_malformed():
+            self._decompressor.finish()
+        return b"".join(self._parts)
+
+    @contextmanager
+    def _as_malformed(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, zlib.error, zstandard.ZstdError, RuntimeError, EOFError) as error:
+            raise MalformedRequestError(f"the body is not {self._encoding}: {error}") from None
 
 
 def _decompressor(encoding: str | None) -> _Decompressor:
@@ -160,15 +196,23 @@ class _Sink:
 class _Lz4:
     def __init__(self) -> None:
         self._inner = lz4.frame.LZ4FrameDecompressor()
+        self._is_between_frames = True
 
     def feed(self, data: bytes, room: int) -> bytes:
-        out = bytearray(self._inner.decompress(data, max_length=min(_STEP, room + 1)))
-        while not self._inner.eof and not self._inner.needs_input and len(out) <= room:
-            out += self._inner.decompress(b"", max_length=min(_STEP, room + 1 - len(out)))
+        out = bytearray()
+        while (data or not self._is_between_frames) and len(out) <= room:
+            out += self._inner.decompress(data, max_length=min(_STEP, room + 1 - len(out)))
+            self._is_between_frames = self._inner.eof
+            data = b""
+            if self._inner.eof:
+                data = self._inner.unused_data or b""
+                self._inner = lz4.frame.LZ4FrameDecompressor()
+            elif self._inner.needs_input:
+                break
         return bytes(out)
 
     def finish(self) -> None:
-        if not self._inner.eof:
+        if not self._is_between_frames:
             raise ValueError("its end is missing")
 
 

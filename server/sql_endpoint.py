@@ -71,6 +71,10 @@ class SqlEndpoint:
             exception_handlers={404: _not_found},
         )
 
+    def cancel_queries(self) -> None:
+        """End what is running, so that a shutdown does not wait for it."""
+        self._runner.cancel()
+
     async def _query(self, request: Request) -> Response:
         started = time.perf_counter()
         try:

@@ -58,6 +58,11 @@ class SqlRunner:
                 return self._read(handle, request)
             return self._write(handle, request)
 
+    def cancel(self) -> None:
+        """End every running query; inserts go on."""
+        with self._engine.handle() as handle:
+            handle.query("KILL QUERY WHERE query_kind = 'Select' ASYNC")
+
     def content_type(self, output_format: str) -> str:
         """Return the media type of a format."""
         return self._content_types.get(output_format.lower(), "text/plain; charset=UTF-8")

@@ -77,6 +77,9 @@ _ALLOWED: Final = re.compile(
 )
 _OVERFLOW: Final = "result_overflow_mode"
 _OVERFLOW_MODES: Final = frozenset({"throw", "break"})
+_FIXED: Final = {"allow_introspection_functions": "0"}
+"""On in the embedded engine; off on a server, since they look into the process."""
+
 _CLAMPED: Final = frozenset({"max_execution_time"})
 """Drivers send their own timeout; a longer one than ours is shortened, not refused."""
 
@@ -95,7 +98,7 @@ def session_settings(
         QueryError: a setting that a reader may not change, or a limit above the server's.
     """
     limits = _limits(settings)
-    chosen = {_OVERFLOW: "throw"}
+    chosen = {_OVERFLOW: "throw", **_FIXED}
     for name, value in requested.items():
         if name in limits:
             limits[name] = _lowered(name, value, limits[name])

@@ -1,4 +1,4 @@
-"""Export of 92 × 896 expert counts: index-encoded histograms against one OpenTelemetry SDK counter per expert.
+"""Export of 92 × 896 expert counts: index-encoded histograms against one OTel SDK counter per expert.
 
 Both sides turn the same counts into the bytes of an OTLP request, in one process, in turn; CPU time of the
 process, the smallest of the repeats. The SDK's side is ``counter.add`` once per expert and export (an engine
@@ -92,7 +92,8 @@ def total(requests: list[bytes]) -> int:
 
 
 def main() -> None:
-    counts = np.random.default_rng(7).poisson(56, (SHAPE.num_moe_layers, SHAPE.num_experts)).astype(np.int64)
+    size = (SHAPE.num_moe_layers, SHAPE.num_experts)
+    counts = np.random.default_rng(7).poisson(56, size).astype(np.int64)
     sdk, ours = make_sdk_export(counts), make_our_export(counts)
     sdk_bytes, our_bytes = sdk(), ours()
     if not total([sdk_bytes]) == total(our_bytes) == counts.sum():

@@ -101,6 +101,7 @@ class RemoteStore:
                 connect_timeout=_CONNECT_SECONDS,
                 send_receive_timeout=_TIMEOUT_SECONDS,
                 autogenerate_session_id=False,
+                dedicated_pool=True,
             )
             self._thread.client = client
             with self._clients_lock:

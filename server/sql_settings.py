@@ -63,7 +63,7 @@ TRANSPORT: Final = frozenset(
 _ALLOWED: Final = re.compile(
     r"(?!\w*(?:file|path|schema|template|url))(?:"
     r"output_format_\w+|input_format_\w+|date_time_(?:in|out)put_format|session_timezone|format_csv_\w+|"
-    r"bool_(?:true|false)_representation|join_(?:use_nulls|algorithm|default_strictness)|"
+    r"cast_\w+|bool_(?:true|false)_representation|join_(?:use_nulls|algorithm|default_strictness)|"
     r"group_by_(?:use_nulls|overflow_mode|two_level_threshold\w*)|distinct_overflow_mode|union_default_mode|"
     r"aggregate_functions_null_for_empty|data_type_default_nullable|transform_null_in|any_join_\w+|"
     r"optimize_\w+|query_plan_\w+|compile_\w+|use_(?:uncompressed_cache|skip_indexes|query_cache)|"

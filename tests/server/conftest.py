@@ -4,8 +4,10 @@ import json
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import chdb
 import grpc
 import pytest
 
@@ -33,6 +35,11 @@ class RunningServer(Server):
         url = self.url("sql", "/?") + urllib.parse.urlencode(arguments | parameters)
         with urllib.request.urlopen(url, data=query.encode(), timeout=60) as answer:
             return json.load(answer)["data"]
+
+    def engine_scalar(self, query: str) -> str:
+        """Ask the engine itself, past the endpoint."""
+        with closing(chdb.connect(str(self.engine_folder))) as connection:
+            return bytes(connection.query(query, "TabSeparatedRaw").bytes()).decode().strip()
 
     def page(self) -> str:
         """The metrics page."""

@@ -20,6 +20,9 @@ from moescope.analysis.store import lock
 
 _SECONDS_PER_MINUTE: Final = 60
 _RATIO_STEPS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+_FRACTIONS: Final = 128
+"""Ratios are rounded to binary fractions: still two decimals, and mostly zero bits on the way."""
+
 _RATE_OCTAVES: Final = 6
 _TOP_QUANTILE: Final = 0.999
 
@@ -49,7 +52,8 @@ class HeatmapCells:
 def make_cells(window: ExpertLoadWindow, value: CellValue) -> HeatmapCells:
     """Turn a window into cells: multiples of the layer's median, or assignments a minute."""
     if value is CellValue.TIMES_MEDIAN:
-        ratios = np.round(times_median(window.tokens), 2).astype(np.float32)
+        ratios = np.round(times_median(window.tokens) * _FRACTIONS) / _FRACTIONS
+        ratios = ratios.astype(np.float32)
         return HeatmapCells(value, lock(ratios), _RATIO_STEPS)
     rates = np.round(window.tokens * (_SECONDS_PER_MINUTE / max(window.seconds, 1)))
     is_small = rates.max(initial=0) <= np.iinfo(np.uint16).max
@@ -58,6 +62,8 @@ def make_cells(window: ExpertLoadWindow, value: CellValue) -> HeatmapCells:
 
 
 def _rate_steps(rates: npt.NDArray[np.float64]) -> tuple[float, ...]:
-    """Octaves below a rate that one expert in a thousand exceeds."""
+    """Octaves below a round number (1, 2, 4 or 8 · 10ⁿ) that fewer than one expert in a thousand exceeds."""
     top = max(float(np.quantile(rates, _TOP_QUANTILE)) if rates.size else 0.0, 2.0**_RATE_OCTAVES)
-    return tuple(float(round(top / 2**octave)) for octave in range(_RATE_OCTAVES, -1, -1))
+    decade = 10.0 ** np.floor(np.log10(top))
+    top = next(float(digit * decade) for digit in (1, 2, 4, 8, 10) if digit * decade >= top)
+    return tuple(top / 2**octave for octave in range(_RATE_OCTAVES, -1, -1))

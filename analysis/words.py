@@ -46,6 +46,12 @@ def compact(value: float) -> str:
     return f"{scaled:.{digits}f} {prefix}".rstrip()
 
 
+def tick(value: float) -> str:
+    """A label on a scale: ``62.5``, ``250``, ``4 k``."""
+    scale, prefix = next(((s, p) for s, p in _SCALES if value >= s), (1.0, ""))
+    return f"{value / scale:g} {prefix}".rstrip()
+
+
 def count(number: int, noun: str) -> str:
     """``1 layer``, ``3 layers``."""
     return f"{integer(number)} {noun}{'' if number == 1 else 's'}"

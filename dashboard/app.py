@@ -12,6 +12,8 @@ _ICON = str(Path(__file__).parent / "icon.svg")
 
 st.set_page_config(page_title="moescope", page_icon=_ICON, layout="wide")
 st.logo(_ICON, size="small")
+# A refresh that takes a moment must not dim what people are reading.
+st.html("<style>[data-stale='true'] { opacity: 1 !important; }</style>")
 st.navigation(
     [
         st.Page(OVERVIEW, title="Overview", icon=":material/monitor_heart:", default=True),

@@ -52,8 +52,9 @@ def _show_error(error: MoescopeError) -> None:
     with st.container(border=True):
         title = "The store cannot be read" if not error.retryable else "The store does not answer"
         st.subheader(title, anchor=False)
-        st.markdown(str(error))
-        st.button("Try again", icon=":material/refresh:", type="primary", on_click=loaders.release_stores)
+        message = str(error)
+        st.markdown(f"{message[:1].upper()}{message[1:]}")
+        st.button("Try again", icon=":material/refresh:", on_click=loaders.release_stores)
         if error.retryable:
             st.caption(f"This page tries again by itself every {_RETRY_SECONDS} seconds.")
     if error.retryable:

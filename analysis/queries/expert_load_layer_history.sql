@@ -5,11 +5,16 @@
 -- time_ms  start of the interval, Unix ms
 -- tokens   assignments by logical expert in the interval
 WITH (
-    -- 1970 once the single windows have expired: then no interval of that time is running.
-    SELECT max(end_time)
-    FROM expert_load
-    WHERE service = {service:String} AND ep_group = {ep_group:String} AND layer = {layer:UInt32}
-) AS newest
+    -- Until when every rank that still reports has reported. Empty once the single windows have expired: then no
+    -- interval of that time is running.
+    SELECT arrayMin(arrayFilter(end -> end >= arrayMax(ends) - 60, groupArray(rank_end) AS ends))
+    FROM (
+        SELECT toUnixTimestamp(max(end_time)) AS rank_end
+        FROM expert_load
+        WHERE service = {service:String} AND ep_group = {ep_group:String} AND layer = {layer:UInt32}
+        GROUP BY phase, ep_rank
+    )
+) AS reported_until
 SELECT
     phase,
     toInt64(toUnixTimestamp(time)) * 1000 AS time_ms,
@@ -19,6 +24,6 @@ WHERE service = {service:String} AND ep_group = {ep_group:String} AND experts = 
     AND layer = {layer:UInt32}
     AND time >= fromUnixTimestamp64Milli({start_ms:Int64}, 'UTC')
     AND time < fromUnixTimestamp64Milli({end_ms:Int64}, 'UTC')
-    AND (toYear(newest) < 2000 OR time + toIntervalSecond({interval_seconds:UInt32}) <= newest)
+    AND (reported_until = 0 OR toUnixTimestamp(time) + {interval_seconds:UInt32} <= reported_until)
 GROUP BY phase, time
 ORDER BY phase, time

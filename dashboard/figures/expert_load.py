@@ -126,7 +126,7 @@ def _scale(cells: HeatmapCells) -> go.Scatter:
 
 def _tick_text(cells: HeatmapCells) -> list[str]:
     if cells.value is CellValue.PER_MINUTE:
-        return [words.compact(step) for step in cells.steps]
+        return [words.tick(step) for step in cells.steps]
     fractions = {0.25: "¼", 0.5: "½"}
     return [f"{fractions.get(step) or f'{step:g}'} ×" for step in cells.steps]
 

@@ -1,19 +1,13 @@
 """Known workloads in a fresh embedded store. One store at a time: an engine opens one path per process."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parent))  # known_workloads is shared with tests/dashboard
 
 
 @pytest.fixture(scope="module")
 def known_store(tmp_path_factory):
     """Write fleets into a fresh store and open it; one call per module, closed at its end."""
-    from known_workloads import make_store
-
     from moescope.analysis.store import open_store
+    from tests.analysis.known_workloads import make_store
 
     opened = []
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from known_workloads import KnownFleet
 
 from moescope.analysis.clustering import sum_intervals
 from moescope.analysis.expert_load import (
@@ -18,6 +17,7 @@ from moescope.analysis.expert_load import (
 from moescope.analysis.placement import read_placement
 from moescope.schemas.attributes import Phase
 from moescope.schemas.settings import Settings
+from tests.analysis.known_workloads import KnownFleet
 
 SETTINGS = Settings()
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000

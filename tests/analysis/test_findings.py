@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from known_workloads import KnownFleet, assess_fleet
 
 from moescope.analysis.finding import Severity
 from moescope.analysis.findings import has_problem, list_findings
 from moescope.analysis.quality import HealthState, InstanceHealth, judge_quality
 from moescope.schemas.attributes import Phase
 from moescope.schemas.settings import Settings
+from tests.analysis.known_workloads import KnownFleet, assess_fleet
 
 SETTINGS = Settings()
 HOT_DECODE = KnownFleet(sigma=0.2, hot={(Phase.DECODE, 3, 23): 40.0})

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from known_workloads import KnownFleet
 
 from moescope.analysis import report
 from moescope.schemas.attributes import Phase
 from moescope.schemas.settings import Settings
+from tests.analysis.known_workloads import KnownFleet
 
 SETTINGS = Settings()
 FLEET = KnownFleet(sigma=0.3, hot={(Phase.DECODE, 3, 23): 40.0})

@@ -5,11 +5,11 @@ import threading
 import clickhouse_connect
 import numpy as np
 import pytest
-from known_workloads import KnownFleet, make_store
 
 from moescope.analysis import store as store_module
 from moescope.analysis.store import QUERIES_FOLDER, list_column_as_array, open_store
 from moescope.schemas.errors import MigrationError, QueryError, StoreUnavailableError, UsageError
+from tests.analysis.known_workloads import KnownFleet, make_store
 
 
 def test_folder_that_does_not_exist_is_named_with_the_way_out(tmp_path):

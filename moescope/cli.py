@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -17,7 +19,7 @@ from moescope import __version__
 from moescope.cli_arguments import parse_duration
 from moescope.cli_progress import WindowProgress
 from moescope.schemas.errors import MissingExtraError, MoescopeError, UsageError
-from moescope.schemas.settings import load_settings
+from moescope.schemas.settings import Settings, load_settings
 
 app = typer.Typer(
     name="moescope",
@@ -41,6 +43,7 @@ Window = Annotated[
         "--window", parser=parse_duration, metavar="TIME", help="How far to look back.", show_default="15m"
     ),
 ]
+Limit = Annotated[int, typer.Option(help="Most rows to show.", min=1)]
 Service = Annotated[str | None, typer.Option(help="Deployment; needed only where there are several.")]
 
 
@@ -211,23 +214,45 @@ def migrate(
 
 
 @report.command()
-def hotspots(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
+def hotspots(
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
     """Name the experts that are hot, ranked by the harm they do."""
-    _print_report("hotspots", dsn, as_json, window_seconds=window, service=service)
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.hotspots(
+            store, window_seconds=window, settings=settings, service=service, limit=limit
+        ),
+    )
 
 
 @report.command()
 def imbalance(
-    dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    limit: Limit = 20,
+    as_json: Json = False,
 ) -> None:
     """Show max/mean rank load per layer and phase, net of its noise floor."""
-    _print_report("imbalance", dsn, as_json, window_seconds=window, service=service)
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.imbalance(
+            store, window_seconds=window, settings=settings, service=service, limit=limit
+        ),
+    )
 
 
 @report.command()
-def quality(dsn: Dsn = None, as_json: Json = False) -> None:
+def quality(dsn: Dsn = None, service: Service = None, as_json: Json = False) -> None:
     """Show whether the numbers can be believed: silent ranks, missing counts, reconciliation."""
-    _print_report("quality", dsn, as_json)
+    _print_report(dsn, as_json, lambda reports, store, _: reports.quality(store, service=service))
 
 
 @app.command()
@@ -250,16 +275,21 @@ def doctor(dsn: Dsn = None, as_json: Json = False) -> None:
     raise typer.Exit(run_doctor(dsn=dsn, as_json=as_json))
 
 
-def _print_report(name: str, dsn: str | None, as_json: bool, **arguments: Any) -> None:
+def _print_report(dsn: str | None, as_json: bool, make: Callable[[Any, Any, Settings], Any]) -> None:
     try:
         from moescope.analysis import report as reports
         from moescope.analysis.store import open_store
     except ModuleNotFoundError as error:
         raise _missing(error, "moescope report", "dashboard") from None
     settings = load_settings(dsn=dsn)
-    answer = getattr(reports, name)(open_store(settings.dsn), settings=settings, **arguments)
-    print(json.dumps(answer.to_dict(), indent=2) if as_json else answer.to_text())
-    raise typer.Exit(answer.exit_code)
+    answer = make(reports, open_store(settings.dsn), settings)
+    print(json.dumps(answer.to_dict(), indent=2) if as_json else answer.to_text(_width()))
+    raise typer.Exit(int(answer.has_problem))
+
+
+def _width() -> int:
+    """Columns for text: the terminal's, and 100 where there is none."""
+    return min(shutil.get_terminal_size((100, 24)).columns, 140) if sys.stdout.isatty() else 100
 
 
 def _missing(error: ModuleNotFoundError, part: str, extra: str) -> Exception:

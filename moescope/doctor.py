@@ -130,8 +130,8 @@ def _store(dsn: str | None) -> Iterable[Check]:
         yield Check("store", Verdict.NOTE, "not looked at: pip install 'moescope[dashboard]' reads it")
         return
     settings = load_settings(dsn=dsn)
-    quality = report.quality(open_store(settings.dsn), settings=settings)
-    verdict = Verdict.WRONG if quality.exit_code else Verdict.OK
+    quality = report.quality(open_store(settings.dsn))
+    verdict = Verdict.WRONG if quality.has_problem else Verdict.OK
     yield Check("store", verdict, f"{settings.dsn}\n{quality.to_text()}")
 
 

@@ -30,7 +30,8 @@ from moescope.schemas.topology import ModelShape, RankGrid
 from moescope.simulator.expert_load import HotExpert, Scenario, SimulatedExpertLoad, plant_hot_expert
 
 _NS: Final = 1_000_000_000
-_EXPORT_THREADS: Final = 4
+_EXPORT_THREADS: Final = 64
+"""Ranks that hand over at once, as engines do: the server stores together what arrives together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +116,14 @@ class Fleet:
         self._begin(end_ns - windows * interval_ns)
         for _ in range(windows):
             yield self._emit(self._now_ns + interval_ns)
+
+    def catch_up(self, interval_seconds: float, stop: threading.Event) -> Iterator[bool]:
+        """Emit, at once, what lies between the end of a backfill and now, in windows of up to a minute."""
+        interval_ns = round(interval_seconds * _NS)
+        while (
+            self._recorders and not stop.is_set() and (now_ns := time.time_ns()) - self._now_ns >= interval_ns
+        ):
+            yield self._emit(min(now_ns, self._now_ns + 60 * _NS))
 
     def run(self, windows: int | None, interval_seconds: float, stop: threading.Event) -> Iterator[bool]:
         """Emit windows in real time, for ever if None; after each, yield whether all was acknowledged.

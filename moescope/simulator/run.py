@@ -41,6 +41,8 @@ def run_fleet(
                 progress("backfill", done, past)
                 if stop.is_set():
                     break
+            for done, _ in enumerate(fleet.catch_up(interval_seconds, stop), 1):
+                progress("catching up", done, None)
         for done, _ in enumerate(fleet.run(windows, interval_seconds, stop), 1):
             progress("live", done, windows)
         is_complete = fleet.close(_LAST_FLUSH_SECONDS)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,9 @@ def test_endpoint_that_is_away_for_a_while_gets_everything(grpc_endpoint, tmp_pa
 def test_live_run_goes_on_where_the_backfill_ended(grpc_endpoint):
     fleet = make_fleet(grpc_endpoint, ranks=1)
     list(fleet.backfill(60, 60))
-    assert list(fleet.run(1, 0.1, threading.Event())) == [True]
+    stop = threading.Event()
+    list(fleet.catch_up(10, stop))
+    assert list(fleet.run(1, 0.1, stop)) == [True]
     fleet.close(5)
 
     points = [
@@ -112,6 +115,7 @@ def test_live_run_goes_on_where_the_backfill_ended(grpc_endpoint):
     ]
     spans = list(dict.fromkeys((p.start_time_unix_nano, p.time_unix_nano) for p in points))
     assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
+    assert time.time_ns() - spans[-1][1] < 20 * 10**9, "the last window is of now"
 
 
 def test_command_that_is_ended_early_writes_the_truth_of_what_it_emitted(grpc_endpoint, tmp_path: Path):

@@ -1,0 +1,173 @@
+"""The command line as a person meets it: real processes, exit codes, and what they are told."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import ServerProcess, free_ports
+
+
+def run(*arguments: str, timeout: float = 60, **environ: str) -> subprocess.CompletedProcess:
+    environ = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", **environ}
+    return subprocess.run(
+        [sys.executable, "-m", "moescope", *arguments],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def serve(tmp_path: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess:
+    ports = free_ports(4)
+    names = ("otlp-grpc", "otlp-http", "sql", "metrics")
+    options = [f"--{name}-port={port}" for name, port in zip(names, ports, strict=True)]
+    return run("serve", "--data-dir", str(tmp_path / "data"), *options, *arguments, **environ)
+
+
+def test_version_is_on_stdout():
+    done = run("--version")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "moescope 0.1.0\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve", "--sqlport", "1"], ["simulate", "--ranks", "none"], ["repotr"]]
+)
+def test_wrong_use_ends_with_2_and_nothing_on_stdout(arguments: list[str]):
+    done = run(*arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+
+
+def test_port_that_no_machine_has_is_named(tmp_path: Path):
+    done = serve(tmp_path, "--sql-port", "70000")
+
+    assert done.returncode == 2
+    assert "--sql-port=70000 is out of range; it takes from 0 to 65535" in done.stderr
+
+
+def test_busy_port_is_named_with_the_way_to_change_it(tmp_path: Path):
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        done = serve(tmp_path, "--sql-port", str(port))
+
+    assert done.returncode == 2
+    assert str(port) in done.stderr
+    assert "--sql-port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_data_directory_that_is_a_file_is_named(tmp_path: Path):
+    (tmp_path / "data").write_text("not a folder")
+
+    done = serve(tmp_path)
+
+    assert done.returncode == 2
+    assert str(tmp_path / "data") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_second_server_on_the_same_data_names_the_first(server: ServerProcess):
+    done = serve(server.data_dir.parent)
+
+    assert done.returncode == 2
+    assert str(server.process.pid) in done.stderr
+    assert server.sql("SELECT 1") == [["1"]], "the first one serves on"
+
+
+def test_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path):
+    done = serve(tmp_path, MOESCOPE_SQL_PROT="1")
+
+    assert done.returncode == 2
+    assert "MOESCOPE_SQL_PROT; did you mean MOESCOPE_SQL_PORT?" in done.stderr
+
+
+def test_truth_in_a_folder_that_is_not_there_is_refused_before_anything_runs():
+    done = run("simulate", "--truth", "/nowhere/truth.json")
+
+    assert done.returncode == 2
+    assert "there is no folder /nowhere" in done.stderr
+
+
+def test_simulation_without_an_endpoint_says_what_was_not_stored(tmp_path: Path):
+    [port] = free_ports(1)
+    done = run(
+        *("simulate", "--model", "mixtral", "--ranks", "1", "--duration", "0.1s", "--interval", "0.1s"),
+        *("--endpoint", f"127.0.0.1:{port}"),
+        MOESCOPE_FLUSH_TIMEOUT_SECONDS="0.1",
+    )
+
+    assert done.returncode == 1
+    assert "did not acknowledge" in done.stderr
+    assert "moescope serve" in done.stderr
+
+
+@pytest.mark.parametrize("report", ["hotspots", "imbalance", "quality"])
+def test_report_without_a_store_says_how_to_start_one(report: str):
+    [port] = free_ports(1)
+    done = run("report", report, "--dsn", f"http://127.0.0.1:{port}/moescope")
+
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "moescope serve" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_reports_and_doctor_name_the_planted_expert(server: ServerProcess, tmp_path: Path):
+    simulated = run(
+        *("simulate", "--model", "kimi-k3", "--ranks", "32", "--tensor-parallel", "8", "--seed", "7"),
+        *("--scenario", "hot-expert", "--backfill", "4m", "--duration", "1s", "--interval", "1s"),
+        *("--endpoint", server.endpoint, "--truth", str(tmp_path / "truth")),
+        timeout=110,
+    )
+    assert simulated.returncode == 0, simulated.stderr
+    assert simulated.stdout == ""
+
+    hotspots = run("report", "hotspots", "--dsn", server.dsn)
+    as_json = json.loads(run("report", "hotspots", "--dsn", server.dsn, "--json").stdout)
+    imbalance = run("report", "imbalance", "--dsn", server.dsn)
+    quality = run("report", "quality", "--dsn", server.dsn)
+    doctor = run("doctor", "--dsn", server.dsn, OTEL_EXPORTER_OTLP_ENDPOINT=server.endpoint)
+
+    assert "347" in hotspots.stdout
+    assert max(map(len, hotspots.stdout.splitlines())) <= 100
+    assert '"expert": 347' in json.dumps(as_json)
+    assert hotspots.returncode == imbalance.returncode == 1, "the planted expert unbalances its layer"
+    assert "40" in imbalance.stdout
+    assert quality.returncode == 0, quality.stdout
+    assert doctor.returncode == 0, doctor.stdout
+
+
+def test_migrate_shows_and_applies_over_http(tmp_path: Path):
+    ports = dict(zip(("otlp-grpc", "otlp-http", "sql", "metrics"), free_ports(4), strict=True))
+    made = ServerProcess(tmp_path / "data")
+    made.grpc_port, made.http_port, made.sql_port, made.metrics_port = ports.values()
+    os.environ["MOESCOPE_SQL_READ_ONLY"] = "0"
+    try:
+        made.start()
+    finally:
+        del os.environ["MOESCOPE_SQL_READ_ONLY"]
+    dsn = f"http://127.0.0.1:{made.sql_port}/elsewhere"
+    try:
+        before = json.loads(run("migrate", "--dsn", dsn, "--dry-run", "--json").stdout)
+        applied = run("migrate", "--dsn", dsn)
+        after = json.loads(run("migrate", "--dsn", dsn, "--json").stdout)
+
+        assert before["database"] == "elsewhere"
+        assert before["applied"] == []
+        assert applied.returncode == 0, applied.stderr
+        assert after["applied_before"] == before["pending"] != []
+        assert after["applied"] == []
+        assert made.sql("SELECT count() FROM elsewhere.expert_activations_per_minute") == [["0"]]
+    finally:
+        made.stop()

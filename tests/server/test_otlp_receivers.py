@@ -174,6 +174,7 @@ def test_grpc_body_that_is_no_otlp_is_invalid_and_not_worth_repeating(server):
         (b"plain", {"content_encoding": "lz4"}, 400, "the body is not lz4"),
         (b"", {"content_encoding": "snappy"}, 400, "send one of identity, gzip, deflate, zstd, lz4"),
     ],
+    ids=["no protobuf", "no gzip", "torn gzip", "no zstd", "no lz4", "unknown encoding"],
 )
 def test_http_body_that_is_no_otlp_is_answered_with_a_status_message(server, body, headers, status, words):
     code, response_headers, answer = post(server, body, **headers)

@@ -102,9 +102,7 @@ def main() -> None:
     sdk_seconds = cpu_seconds(sdk, SDK_REPEATS)
     our_seconds = min(our_seconds, cpu_seconds(ours, OUR_REPEATS))
     size = sum(map(len, our_bytes))
-    print(
-        f"{SHAPE.num_moe_layers} layers x {SHAPE.num_experts} experts, one phase, {counts.sum():,} assignments"
-    )
+    print(f"{counts.shape[0]} layers x {counts.shape[1]} experts, one phase, {counts.sum():,} assignments")
     print(f"one SDK counter per expert: {sdk_seconds * 1e3:9.2f} ms CPU   {len(sdk_bytes):>10,} bytes")
     print(f"index-encoded histograms:   {our_seconds * 1e3:9.2f} ms CPU   {size:>10,} bytes")
     print_result(

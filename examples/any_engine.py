@@ -21,4 +21,4 @@ for _ in range(200):
         topk_ids = np.argsort(rng.random((36, SHAPE.num_experts)), axis=1)[:, : SHAPE.top_k]
         recorder.record_topk(layer, topk_ids)
 
-print("acknowledged" if recorder.close() else "nobody listens at the OTLP endpoint; is moescope serve running?")
+print("acknowledged" if recorder.close() else "nobody took it; is moescope serve running?")

@@ -2,9 +2,9 @@
 
 The heart of it is the index-encoded histogram: one point per layer whose bucket i *is* index i
 (``explicit_bounds = [0 … n−2]``, ``bucket_counts[n]``; opentelemetry-proto, ``HistogramDataPoint``). All
-points of one metric have the same length on the wire, so they are rows of one uint8 matrix: everything but the times
-and the counts is written once, when a shape is first seen, and a window fills in its columns with three
-assignments. The few plain metrics go through the generated protobuf classes.
+points of one metric have the same length on the wire, so they are rows of one uint8 matrix: everything but
+the times and the counts is written once, when a shape is first seen, and a window fills in its columns with
+three assignments. The few plain metrics go through the generated protobuf classes.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ from moescope.schemas.settings import Settings
 
 _MAX_NAMED: Final = 3
 _UNPLACED_SHARE: Final = 0.01
+_NOTABLE_RELIEF: Final = 0.25
+"""Worth a note: a hot expert that does no harm yet, without which the busiest rank would shed so much."""
+
 _SEE_PAGE: Final = "The expert load page lists them."
 
 
@@ -111,6 +114,22 @@ class _Observer:
         if len(others) > _MAX_NAMED:
             more = words.count(len(others) - _MAX_NAMED, "more harmful hot expert")
             yield self._finding(Severity.WARNING, f"{self._place().capitalize()}: {more}.", _SEE_PAGE)
+        harmless = hot.top(hot.num_harmful + 1)[hot.num_harmful :]
+        for one in harmless:
+            if one.relief >= _NOTABLE_RELIEF:
+                yield self._harmless(one, imbalance, placement)
+
+    def _harmless(self, one: HotExpert, imbalance: Imbalance, placement: PlacementSnapshot) -> Finding:
+        row = self.assessment.window.row_of_layer(one.layer) or 0
+        return self._finding(
+            Severity.NOTE,
+            f"{self._place(one.layer)}: expert {one.expert} gets {one.times_median:.1f} × its layer's median "
+            "expert; the ranks still share the layer well enough.",
+            self._explain(one, row, imbalance, placement),
+            layer=one.layer,
+            expert=one.expert,
+            weight=one.relief,
+        )
 
     def _named_causes(self, imbalance: Imbalance) -> Iterator[HotExpert]:
         for row in np.flatnonzero(imbalance.is_imbalanced):

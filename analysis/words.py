@@ -38,11 +38,11 @@ def integer(value: int) -> str:
 
 def compact(value: float) -> str:
     """Three digits and an SI prefix: ``7``, ``0.25``, ``12.3 k``, ``4.56 M``."""
-    scale, prefix = next(((s, p) for s, p in _SCALES if abs(value) >= s), (1.0, ""))
-    scaled = value / scale
-    digits = (
-        0 if abs(scaled) >= 100 or (scale == 1 and scaled == round(scaled)) else 1 if abs(scaled) >= 10 else 2
-    )
+    rounded = float(f"{value:.3g}")
+    scale, prefix = next(((s, p) for s, p in _SCALES if abs(rounded) >= s), (1.0, ""))
+    scaled = rounded / scale
+    is_whole = scale == 1 and scaled == round(scaled)
+    digits = 0 if is_whole or abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
     return f"{scaled:.{digits}f} {prefix}".rstrip()
 
 

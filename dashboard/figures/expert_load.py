@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,12 +12,16 @@ from plotly.subplots import make_subplots
 from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.heatmap import CellValue, HeatmapCells
+from moescope.analysis.hot_experts import HotExpert
 from moescope.analysis.imbalance import RATIO_FORMULA
 from moescope.dashboard import theme
 from moescope.dashboard.labels import rate_title
 from moescope.schemas import metrics
 
 MAX_RINGS: Final = 200
+MAX_FAINT_RINGS: Final = 12
+HARMFUL: Final = "harmful hot expert"
+HOT: Final = "hot expert"
 _PIXELS_PER_LAYER: Final = 6.2
 _MIN_HEIGHT, _MAX_HEIGHT = 240, 720
 _SCALE_WIDTH: Final = 0.36
@@ -56,7 +61,8 @@ def draw_expert_load(
     )
     figure.add_trace(_cells(assessment, cells), col=1, row=1)
     figure.add_trace(_scale(cells), col=1, row=1)
-    figure.add_trace(_rings(assessment), col=1, row=1)
+    for rings in _rings(assessment):
+        figure.add_trace(rings, col=1, row=1)
     if has_strip:
         _add_strip(figure, assessment, acceptable_ratio)
     if selected is not None:
@@ -131,21 +137,23 @@ def _tick_text(cells: HeatmapCells) -> list[str]:
     return [f"{fractions.get(step) or f'{step:g}'} ×" for step in cells.steps]
 
 
-def _rings(assessment: LoadAssessment) -> go.Scatter:
+def _rings(assessment: LoadAssessment) -> Iterator[go.Scatter]:
+    """Strong rings around what is harmful, faint ones around what comes next."""
     hot = assessment.hot_experts
-    shown = hot.top(min(hot.num_harmful, MAX_RINGS))
+    shown = hot.top(hot.num_harmful + MAX_FAINT_RINGS)
+    harmful, faint = shown[: hot.num_harmful][:MAX_RINGS], shown[hot.num_harmful :]
+    yield _ring(faint, HOT, size=11, color=theme.MUTED, width=1.2)
+    yield _ring(harmful, HARMFUL, size=15, color=theme.RING, width=2.4)
+
+
+def _ring(shown: Sequence[HotExpert], name: str, *, size: int, color: str, width: float) -> go.Scatter:
     return go.Scatter(
         x=[one.expert for one in shown],
         y=[one.layer for one in shown],
         mode="markers",
-        name="harmful hot expert",
+        name=name,
         showlegend=False,
-        marker={
-            "symbol": "circle-open",
-            "size": 15,
-            "color": theme.RING,
-            "line": {"width": 2.4},
-        },
+        marker={"symbol": "circle-open", "size": size, "color": color, "line": {"width": width}},
         customdata=[[one.times_median, words.percent(one.capacity_share)] for one in shown],
         hovertemplate=(
             "Layer %{y}, expert %{x}: <b>%{customdata[0]:.1f} ×</b> the layer's median; one copy takes "

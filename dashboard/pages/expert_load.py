@@ -90,7 +90,7 @@ def _show_heatmap(assessment: LoadAssessment, value: CellValue, selected: tuple[
         f"{words.duration(window.seconds)} to {time_label(window.end)}: "
         f"{words.compact(int(window.tokens.sum()))} assignments to {window.scope.experts} experts in "
         f"{words.count(len(window.layers), 'layer')}. {_describe_skew(assessment)}"
-        "Rings mark harmful hot experts; click a cell to see its expert's history."
+        "Rings mark hot experts, strong ones those that do harm; click a cell to see its expert's history."
     )
     figure = draw_expert_load(
         assessment,

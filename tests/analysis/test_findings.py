@@ -73,6 +73,14 @@ def test_hot_expert_in_a_layer_that_is_still_balanced_is_a_warning():
     assert not has_problem([finding])
 
 
+def test_hot_expert_that_does_no_harm_yet_is_a_note():
+    # On 2 ranks, 15 × the median is 0.38 of a rank: the busiest one would shed that.
+    fleet = KnownFleet(num_ranks=2, hot={(Phase.DECODE, 4, 13): 15.0})
+    (finding,) = _find(assess_fleet(fleet, Phase.DECODE))
+    assert finding.severity is Severity.NOTE
+    assert finding.title.startswith("Layer 4, decode: expert 13 gets 14.9 × its layer's median")
+
+
 def test_many_imbalanced_layers_are_three_sentences_and_a_count():
     fleet = KnownFleet(num_layers=7, hot={(Phase.DECODE, layer, 13): 40.0 for layer in range(1, 8)})
     found = _find(assess_fleet(fleet, Phase.DECODE))

@@ -10,9 +10,10 @@ from typing import Final
 
 from moescope.schemas.errors import StoreUnavailableError
 from moescope.schemas.settings import Settings
-from moescope.server.landed_request import LandedRequest, digest_of
+from moescope.server.landed_request import LandedRequest, combine, digest_of
 from moescope.server.landing import land
 from moescope.server.otlp_decode import Encoding, decode
+from moescope.server.otlp_messages import OfficialRequest
 from moescope.server.own_metrics import OwnMetrics
 from moescope.server.validate import MAX_MESSAGES, Validator, Verdict
 from moescope.server.writer import Writer
@@ -42,6 +43,7 @@ class Ingest:
         self._metrics = metrics
         self._validator = Validator(settings)
         self._preparing = threading.BoundedSemaphore(os.cpu_count() or 1)
+        _warm_up()
 
     def accept(self, body: bytes, encoding: Encoding) -> Receipt:
         """Store what can be stored of a request and say what could not.
@@ -77,6 +79,16 @@ class Ingest:
         self._metrics.accepted_points.inc(verdict.accepted)
         for reason, count in verdict.rejected.items():
             self._metrics.rejected_points.labels(reason.value).inc(count)
+
+
+def _warm_up() -> None:
+    """Take one point through what a request goes through: pyarrow looks for pandas at its first array."""
+    request = OfficialRequest()
+    metric = request.resource_metrics.add().scope_metrics.add().metrics.add()
+    metric.histogram.data_points.add(bucket_counts=[0], time_unix_nano=1)
+    body = request.SerializeToString()
+    tables = land(decode(body, Encoding.PROTOBUF), max_request_bytes=len(body))
+    combine([LandedRequest(digest_of(body), tables, len(body))])
 
 
 def _receipt(verdict: Verdict) -> Receipt:

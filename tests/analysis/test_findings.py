@@ -44,6 +44,12 @@ def test_even_fleet_has_no_findings():
     assert _find(assess_fleet(fleet, Phase.PREFILL), assess_fleet(fleet, Phase.DECODE)) == ()
 
 
+@pytest.mark.parametrize("tokens", [79, 1_000, 60_000])
+def test_uniform_router_of_k3_has_no_findings(tokens):
+    fleet = KnownFleet(num_layers=92, num_experts=896, top_k=16, num_ranks=64, tokens_per_minute=tokens)
+    assert _find(assess_fleet(fleet, Phase.DECODE)) == ()
+
+
 def test_planted_expert_is_named_with_its_layer_rank_and_phase():
     (finding,) = _find(assess_fleet(HOT_DECODE, Phase.PREFILL), assess_fleet(HOT_DECODE, Phase.DECODE))
     assert finding.severity is Severity.PROBLEM

@@ -75,9 +75,11 @@ class Settings:
         64, low=1, help="OTLP requests that may wait; more are told to retry."
     )
     ingest_batch_requests: int = _setting(
-        16, low=1, high=1024, help="Most waiting OTLP requests that are inserted together."
+        32, low=1, high=1024, help="Most waiting OTLP requests that are inserted together."
     )
-    ingest_threads: int = _setting(2, low=1, high=64, help="Threads that insert.")
+    ingest_threads: int = _setting(
+        1, low=1, high=64, help="Threads that insert; one makes the largest batches, which cost least."
+    )
     sql_threads: int = _setting(4, low=1, high=64, help="SQL queries that run at once.")
     sql_read_only: bool = _setting(default=True, help="Refuse writes over SQL; data comes in through OTLP.")
     sql_max_seconds: float = _setting(60.0, low=0.1, help="Longest SQL query.")

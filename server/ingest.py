@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from moescope.schemas.errors import StoreUnavailableError
@@ -57,15 +57,20 @@ class Ingest:
             QueueFullError: too many requests wait.
             StoreUnavailableError: the store did not take it; the same request may come again.
         """
+        request, verdict = self._prepare(body, encoding)
+        if request.tables:
+            self._store(request)
+        self._count(verdict)
+        return _receipt(verdict)
+
+    def _prepare(self, body: bytes, encoding: Encoding) -> tuple[LandedRequest, Verdict]:
         # More at once would only push each other's arrays out of the caches.
         with self._preparing:
             verdict = self._validator.judge(decode(body, encoding), time.time_ns())
             tables = land(verdict.blocks, max_request_bytes=self._settings.max_request_bytes)
             request = LandedRequest(digest_of(body), tables, len(body))
-        if tables:
-            self._store(request)
-        self._count(verdict)
-        return _receipt(verdict)
+        # The points and their arrays are not needed while the request waits.
+        return request, replace(verdict, blocks=())
 
     def _store(self, request: LandedRequest) -> None:
         try:

@@ -21,7 +21,7 @@ from moescope.server.store import Store
 
 _LOG: Final = logging.getLogger(__name__)
 
-MAX_BATCH_BYTES: Final = 48 * 2**20
+MAX_BATCH_BYTES: Final = 96 * 2**20
 """Request bytes inserted together at most: the engine needs several times as much memory for them."""
 
 MAX_QUEUED_BYTES: Final = 512 * 2**20

@@ -18,7 +18,8 @@ class DeviceCopy:
 
     On CUDA the copy runs on a stream of its own into a pinned buffer; the engine's stream neither waits for
     it nor is waited for. Each 8-byte cell is read whole. Values that the device has queued but not yet
-    computed are missing: for counters that only grow, the next copy has them.
+    computed are missing: for counters that only grow, the next copy has them. Other devices than CUDA and
+    the host have no such stream here: there a copy waits for the device.
 
     Both the stream and the buffer are made here, since making them is what must not happen while another
     thread captures a CUDA graph.

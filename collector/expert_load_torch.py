@@ -128,7 +128,8 @@ class TorchExpertCounter:
     def _send_row_base(self, bases: Any, changed: int) -> None:
         # Each time a fresh block: the pinned allocator hands one out again only after its copy is done, so
         # a step that is still on its way to the device keeps its own layout.
-        staged = torch.empty((changed, 1), dtype=torch.int32, pin_memory=True)
+        is_cuda = self._counts.device.type == "cuda"
+        staged = torch.empty((changed, 1), dtype=torch.int32, pin_memory=is_cuda)
         host = staged.view(-1).numpy()
         host[: len(bases)] = bases
         host[len(bases) :] = self._base_of(Row.PADDING)

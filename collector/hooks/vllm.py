@@ -78,8 +78,8 @@ def install(make_recorder: MakeRecorder) -> bool:
     @functools.wraps(original)
     def init_and_watch(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        hook = WorkerHook(self, make_recorder)
-        hook.attempt(hook.watch)
+        self.moescope = WorkerHook(self, make_recorder)
+        self.moescope.attempt(self.moescope.watch)
 
     setattr(init_and_watch, _MARK, original)
     WorkerBase.__init__ = init_and_watch
@@ -107,6 +107,11 @@ class WorkerHook:
         self._ranks: vllm_ranks.Ranks | None = None
         self._is_warm = False
         self._has_given_up = False
+
+    @property
+    def recorder(self) -> LiveRecorder | NullRecorder:
+        """Where the worker's steps go; a null recorder until its model is loaded, or for good."""
+        return self._recorder
 
     def watch(self) -> None:
         """Wrap the worker's own methods."""

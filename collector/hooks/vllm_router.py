@@ -41,10 +41,13 @@ class RouterTap:
         self._before: list[tuple[Any, CaptureFn | None]] = []
 
     def capture(self, layer_id: int, topk_ids: Any) -> None:
-        """Count one layer's choice: ids ``[tokens, top_k]``."""
-        if self._may_be_gathered:
-            topk_ids = topk_ids[self._own_rows(topk_ids.shape[0])]
-        self._add(self._ordinal_of_layer[layer_id], topk_ids)
+        """Count one layer's choice: ids ``[tokens, top_k]``. Never raises into the forward pass."""
+        try:
+            if self._may_be_gathered:
+                topk_ids = topk_ids[self._own_rows(topk_ids.shape[0])]
+            self._add(self._ordinal_of_layer[layer_id], topk_ids)
+        except Exception:
+            self._stop(layer_id)
 
     def bind(self, model: Any, layers: Sequence[Any]) -> None:
         """Give every layer its callback, all or none; a callback that was there is called after ours.
@@ -82,6 +85,14 @@ class RouterTap:
         for layer, before in self._before:
             set_callback(layer, before)
         self._before = []
+
+    def _stop(self, layer_id: int) -> None:
+        logger.error(
+            "moescope: layer %d cannot be counted; nothing is any more, serving goes on",
+            layer_id,
+            exc_info=True,
+        )
+        self.unbind()
 
     def _is_ours(self, callback: CaptureFn | None) -> bool:
         first = callback.first if isinstance(callback, _Both) else callback

@@ -353,6 +353,20 @@ def test_an_unexpected_failure_is_logged_and_the_worker_serves_on(watched, caplo
     assert caplog.messages == []
 
 
+def test_a_failure_in_the_forward_pass_is_logged_once_and_the_pass_goes_on(watched, caplog):
+    engine = watched(MoELayer(0), MoELayer(2)).until_ready()
+    tap = engine.runner.model[0].router.capture_fn.func.__self__
+    tap._ordinal_of_layer.clear()
+
+    with caplog.at_level(logging.ERROR, "moescope"):
+        engine.runner.step([(0, 13, 13)])
+        engine.runner.step([(0, 13, 13)])
+
+    (message,) = caplog.messages
+    assert "layer 0 cannot be counted" in message
+    assert [layer.router.capture_fn for layer in engine.runner.model] == [None, None]
+
+
 def test_of_tensor_parallel_ranks_only_the_first_counts(watched, ranks):
     ranks.tp.rank_in_group, ranks.tp.world_size = 1, 2
 

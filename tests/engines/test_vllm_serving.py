@@ -44,30 +44,33 @@ def test_eager(run, store, service, tiny_qwen3_moe):
 
 
 @pytest.fixture
-def engine_in_process(run):
-    """One process less to start: the engine core runs in the program's own."""
+def in_process(run):
+    """Options with which everything runs in the program's own process: two less to start."""
     run.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    return {"distributed_executor_backend": "uni"}
 
 
-def test_chunked_prefill_in_mixed_batches(run, store, service, tiny_qwen3_moe, engine_in_process):
-    tokens = run.generate(tiny_qwen3_moe, ONE_BATCH, enforce_eager=True, max_num_batched_tokens=37)
+def test_chunked_prefill_in_mixed_batches(run, store, service, tiny_qwen3_moe, in_process):
+    tokens = run.generate(
+        tiny_qwen3_moe, ONE_BATCH, enforce_eager=True, max_num_batched_tokens=37, **in_process
+    )
 
     check_equal_and_conserved(run, store, service, tokens)
     assert run.recount["steps"]["mixed"] >= 5
 
 
-def test_tokens_of_a_prefix_cache_hit_are_not_routed(run, store, service, tiny_qwen3_moe, engine_in_process):
+def test_tokens_of_a_prefix_cache_hit_are_not_routed(run, store, service, tiny_qwen3_moe, in_process):
     same_prompt_three_times = [[[400, 2, 9]], [[400, 2, 9]], [[400, 2, 9]]]
 
-    tokens = run.generate(tiny_qwen3_moe, same_prompt_three_times, enforce_eager=True)
+    tokens = run.generate(tiny_qwen3_moe, same_prompt_three_times, enforce_eager=True, **in_process)
 
     check_equal_and_conserved(run, store, service, tokens)
     assert tokens["cached_tokens"] == 2 * 384
     assert store.tokens(service)["prefill"] == 400 + 2 * 16
 
 
-def test_compiled(run, store, service, tiny_qwen3_moe, engine_in_process):
-    tokens = run.generate(tiny_qwen3_moe, ONE_BATCH)
+def test_compiled(run, store, service, tiny_qwen3_moe, in_process):
+    tokens = run.generate(tiny_qwen3_moe, ONE_BATCH, **in_process)
 
     check_equal_and_conserved(run, store, service, tokens)
     # Tracing ran the model; those rows are warm-up and nothing else.
@@ -75,10 +78,10 @@ def test_compiled(run, store, service, tiny_qwen3_moe, engine_in_process):
     assert store.tokens(service)["warmup"] == run.recount["other_rows"]
 
 
-def test_switched_off_nothing_is_touched(run, store, service, tiny_qwen3_moe, engine_in_process):
+def test_switched_off_nothing_is_touched(run, store, service, tiny_qwen3_moe, in_process):
     run.environ["MOESCOPE_ENABLED"] = "0"
 
-    run.generate(tiny_qwen3_moe, ONE_BATCH, enforce_eager=True)
+    run.generate(tiny_qwen3_moe, ONE_BATCH, enforce_eager=True, **in_process)
 
     assert store.tokens(service) == {}
     assert run.recount["is_watched"] is False

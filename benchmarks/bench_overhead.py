@@ -1,0 +1,219 @@
+"""What the vLLM hook costs: throughput without it over throughput with it, decode and prefill.
+
+Real vLLM on this machine's CPU, eager, on a random MoE of 207 million parameters (8 layers of 64 experts,
+top-8), all in one process. Rounds with the hook on and off alternate in pairs, in random order within a pair,
+so that whatever else the machine does hits both; the ratio is the median over the pairs. On is what a user
+gets: routers bound, steps announced, the reporter's thread exporting over OTLP to an endpoint that takes
+everything. Off is what a user without moescope has: no callback, vLLM's own methods, the reporter held still.
+
+`--quick` runs a few pairs, as smoke; its ratio means nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from machine import print_result
+
+IS_QUICK = "--quick" in sys.argv
+PAIRS = 5 if IS_QUICK else 120
+CONFIG = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "vocab_size": 512,
+    "hidden_size": 512,
+    "intermediate_size": 512,
+    "moe_intermediate_size": 256,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "mlp_only_layers": [],
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+# (requests, prompt tokens, generated tokens): short rounds, so that a pair sees one and the same machine.
+WORKLOADS = {"decode": (32, 1, 12), "prefill": (2, 500, 1)}
+
+_ENDPOINT = """
+import http.server
+class Take(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Take)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@contextmanager
+def endpoint() -> Iterator[str]:
+    """An OTLP endpoint in a process of its own that takes everything."""
+    process = subprocess.Popen([sys.executable, "-c", _ENDPOINT], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Switch:
+    """Takes the hook off a worker, and puts it back."""
+
+    def __init__(self, worker: Any) -> None:
+        from moescope.collector.hooks import vllm_layers
+
+        self._layers_module = vllm_layers
+        self._runner = worker.model_runner
+        # No part of moescope has such a switch: held, the reporter's thread stands still.
+        self._reporter_lock = worker.moescope.recorder._reporter._lock  # noqa: SLF001
+        layers = vllm_layers.find_moe_layers(self._runner.get_model())
+        self._callbacks = [(layer, vllm_layers.get_callback(layer)) for layer in layers]
+        self._wrapped = {name: vars(self._runner)[name] for name in ("_prepare_inputs", "_dummy_run")}
+        assert all(callback is not None for _, callback in self._callbacks), "the hook is not on"
+
+    def off(self) -> None:
+        self._reporter_lock.acquire()
+        for layer, _ in self._callbacks:
+            self._layers_module.set_callback(layer, None)
+        for name in self._wrapped:
+            delattr(self._runner, name)
+
+    def on(self) -> None:
+        for name, method in self._wrapped.items():
+            setattr(self._runner, name, method)
+        for layer, callback in self._callbacks:
+            self._layers_module.set_callback(layer, callback)
+        self._reporter_lock.release()
+
+
+def make_engine(folder: str) -> Any:
+    from vllm import LLM
+
+    Path(folder, "config.json").write_text(json.dumps(CONFIG))
+    return LLM(
+        folder,
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        distributed_executor_backend="uni",
+        max_model_len=512,
+        max_num_seqs=32,
+        dtype="bfloat16",
+    )
+
+
+def make_round(llm: Any, workload: str) -> Callable[[], float]:
+    """Return a function that runs the workload once and returns its seconds."""
+    from vllm import SamplingParams
+
+    requests, prompt_tokens, generated = WORKLOADS[workload]
+    numbers = random.Random(23)
+    prompts = [
+        {"prompt_token_ids": [numbers.randrange(512) for _ in range(prompt_tokens)]} for _ in range(requests)
+    ]
+    parameters = SamplingParams(max_tokens=generated, ignore_eos=True, detokenize=False, temperature=0)
+
+    def run() -> float:
+        started = time.perf_counter()
+        llm.generate(prompts, parameters, use_tqdm=False)
+        return time.perf_counter() - started
+
+    return run
+
+
+def measure(run: Callable[[], float], switch: Switch) -> tuple[list[float], list[float]]:
+    """Seconds of each round, on and off, in pairs."""
+    order = random.Random(13)
+    on: list[float] = []
+    off: list[float] = []
+    for _ in range(2):
+        run()
+    for _ in range(PAIRS):
+        for is_on in order.sample([True, False], 2):
+            if is_on:
+                on.append(run())
+                continue
+            switch.off()
+            try:
+                off.append(run())
+            finally:
+                switch.on()
+    return on, off
+
+
+def counted_tokens(worker: Any) -> dict[str, int]:
+    """Assignments over top-k of one layer, by phase, since the start."""
+    from moescope.collector.expert_load import Row
+
+    counts = worker.moescope.recorder._counter.read()  # noqa: SLF001 - a check of the benchmark itself
+    top_k = int(CONFIG["num_experts_per_tok"])  # type: ignore[call-overload]
+    return {row.name.lower(): int(counts[0, row].sum()) // top_k for row in (Row.PREFILL, Row.DECODE)}
+
+
+def main() -> None:
+    os.environ |= {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    }
+    with endpoint() as url, tempfile.TemporaryDirectory() as folder:
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = url
+        llm = make_engine(folder)
+        (worker,) = llm.collective_rpc(lambda worker: worker)
+        switch = Switch(worker)
+        parameters = sum(p.numel() for p in worker.model_runner.get_model().parameters())
+        ratios: dict[str, float] = {}
+        figures: dict[str, Any] = {"parameters_millions": round(parameters / 1e6), "pairs": PAIRS}
+        for workload in WORKLOADS:
+            on, off = measure(make_round(llm, workload), switch)
+            of_pairs = sorted(a / b for a, b in zip(on, off, strict=True))
+            ratios[workload] = statistics.median(of_pairs)
+            figures[workload] = {
+                "ratio": round(ratios[workload], 4),
+                "ratio_of_minima": round(min(on) / min(off), 4),
+                "quartiles": [round(of_pairs[len(of_pairs) * q // 4], 4) for q in (1, 3)],
+                "median_seconds_off": round(statistics.median(off), 4),
+            }
+            print(f"{workload}: {figures[workload]}", file=sys.stderr)
+        worker.moescope.recorder.flush()
+        counted = counted_tokens(worker)
+        expected = sum(requests * tokens for requests, tokens, _ in WORKLOADS.values()) * (PAIRS + 2)
+        assert counted["prefill"] == expected, (
+            f"{counted} counted with the hook on, not {expected} prompt tokens"
+        )
+        worker.shutdown()
+    print_result("vllm_hook_overhead", max(ratios.values()), "throughput off / on, worst of both", **figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -166,10 +166,8 @@ class Server:
         return store, SqlEndpoint(runner, gate, self.settings, self.metrics, executor)
 
     def _listen_grpc(self, receiver: GrpcReceiver) -> int:
-        host = self.settings.host
-        address = f"[{host}]" if ":" in host else host
         try:
-            return receiver.listen(f"{address}:{self.settings.otlp_grpc_port}")
+            return receiver.listen(f"{_url_host(self.settings.host)}:{self.settings.otlp_grpc_port}")
         except RuntimeError as error:
             # It was free a moment ago.
             raise port_error(self.settings, OTLP_GRPC, OSError(str(error))) from None
@@ -208,7 +206,7 @@ def _collect_garbage_rarely() -> None:
 
 def describe(server: Server, settings: Settings, dsn: str | None = None) -> list[str]:
     """Say where a started server listens and where its data is, a line each."""
-    host, ports = settings.host, server.ports
+    host, ports = _url_host(settings.host), server.ports
     lines = [
         f"OTLP/gRPC    {host}:{ports.otlp_grpc}",
         f"OTLP/HTTP    http://{host}:{ports.otlp_http}/v1/metrics",
@@ -220,6 +218,10 @@ def describe(server: Server, settings: Settings, dsn: str | None = None) -> list
         lines.append(f"SQL          not here: the data goes to {redact(dsn)}, ask there")
     lines.append(f"health       http://{host}:{ports.metrics}/readyz, /healthz, /metrics")
     return lines
+
+
+def _url_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _mode(settings: Settings) -> str:

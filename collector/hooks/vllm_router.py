@@ -47,7 +47,8 @@ class RouterTap:
                 topk_ids = topk_ids[self._own_rows(topk_ids.shape[0])]
             self._add(self._ordinal_of_layer[layer_id], topk_ids)
         except Exception:
-            self._stop(layer_id)
+            logger.exception("moescope: layer %d cannot be counted; serving goes on uncounted", layer_id)
+            self.unbind()
 
     def bind(self, model: Any, layers: Sequence[Any]) -> None:
         """Give every layer its callback, all or none; a callback that was there is called after ours.
@@ -85,14 +86,6 @@ class RouterTap:
         for layer, before in self._before:
             set_callback(layer, before)
         self._before = []
-
-    def _stop(self, layer_id: int) -> None:
-        logger.error(
-            "moescope: layer %d cannot be counted; nothing is any more, serving goes on",
-            layer_id,
-            exc_info=True,
-        )
-        self.unbind()
 
     def _is_ours(self, callback: CaptureFn | None) -> bool:
         first = callback.first if isinstance(callback, _Both) else callback

@@ -21,7 +21,7 @@ with warnings.catch_warnings():
 
 import moescope.plugin
 from moescope.collector.hooks import vllm as hook
-from moescope.collector.hooks import vllm_shutdown
+from moescope.collector.hooks import vllm_shutdown, vllm_worker
 from moescope.collector.live_recorder import LiveRecorder
 from moescope.collector.recorder import NullRecorder
 from moescope.schemas.records import Attempt
@@ -155,7 +155,7 @@ class Watched:
         self.recorders = []
         self.runner = Runner(layers)
         self.worker = worker_of(self.runner)
-        watching = hook.WorkerHook(self.worker, self.make_recorder)
+        watching = vllm_worker.WorkerHook(self.worker, self.make_recorder)
         watching.attempt(watching.watch)
 
     def make_recorder(self, identity, counter, *, placement=None, settings=None):
@@ -553,7 +553,7 @@ def test_code_compiled_with_the_hook_is_not_taken_for_code_compiled_without_it()
     config = VllmConfig()
     without = config.compute_hash()
 
-    hook._keep_compiled_code_apart(config)
+    vllm_worker._keep_compiled_code_apart(config)
 
     assert config.compute_hash() != without
 

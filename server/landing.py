@@ -18,7 +18,8 @@ import pyarrow as pa
 from moescope.schemas import attributes as a
 from moescope.schemas.errors import RequestTooLargeError
 from moescope.server.attribute_text import attribute_texts
-from moescope.server.otlp_decode import Block, Buckets, IntArray, PointKind
+from moescope.server.buckets import Buckets, IntArray
+from moescope.server.otlp_decode import Block, PointKind
 
 TABLES: Final[dict[PointKind, str]] = {kind: f"otel_metrics_{kind.value}" for kind in PointKind}
 

@@ -12,22 +12,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from google.protobuf import json_format, unknown_fields
 from google.protobuf.message import DecodeError
 
 from moescope.schemas.errors import MalformedRequestError
 from moescope.server.attribute_text import attribute_texts
+from moescope.server.buckets import ELEMENT_BYTES, Buckets, pack_buckets
 from moescope.server.otlp_messages import FastRequest, OfficialRequest
-
-UIntArray = npt.NDArray[np.uint64]
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-_ELEMENT_BYTES: Final = 8
 
 
 class Encoding(StrEnum):
@@ -60,35 +54,6 @@ class Origin:
     scope: Any
     scope_texts: dict[str, str]
     scope_schema_url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """The buckets of the histogram points of one block.
-
-    Attributes:
-        counts: uint64 ``[sum(count_lengths)]``, point after point, over the request's bytes.
-        count_lengths: int64 ``[points]``.
-        bounds: float64 ``[sum(bound_lengths)]``, in the metric's unit.
-        bound_lengths: int64 ``[points]``.
-        sums: uint64 ``[points]``: the sum of each point's counts.
-    """
-
-    counts: UIntArray
-    count_lengths: IntArray
-    bounds: FloatArray
-    bound_lengths: IntArray
-    sums: UIntArray
-
-    def only(self, good: npt.NDArray[np.bool_]) -> Buckets:
-        """Return the buckets of some of the points."""
-        return Buckets(
-            counts=self.counts[np.repeat(good, self.count_lengths)],
-            count_lengths=self.count_lengths[good],
-            bounds=self.bounds[np.repeat(good, self.bound_lengths)],
-            bound_lengths=self.bound_lengths[good],
-            sums=self.sums[good],
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,40 +169,13 @@ def _block(origin: Origin, metric: Any, kind: PointKind, *, packed: bool) -> Blo
 def _packed_buckets(points: Sequence[Any]) -> Buckets:
     counts = [point.bucket_counts for point in points]
     bounds = [point.explicit_bounds for point in points]
-    return _buckets(counts, bounds)
+    return pack_buckets(counts, bounds)
 
 
 def _official_buckets(points: Sequence[Any]) -> Buckets:
     counts = [np.array(point.bucket_counts, dtype="<u8").tobytes() for point in points]
     bounds = [np.array(point.explicit_bounds, dtype="<f8").tobytes() for point in points]
-    return _buckets(counts, bounds)
-
-
-def _buckets(counts: list[bytes], bounds: list[bytes]) -> Buckets:
-    # A length that is no multiple of eight is no packed array; the remainder shows in _reads_consistently.
-    flat_counts = np.frombuffer(b"".join(map(_whole, counts)), dtype="<u8")
-    count_lengths = np.array([len(item) // _ELEMENT_BYTES for item in counts], dtype=np.int64)
-    return Buckets(
-        counts=flat_counts,
-        count_lengths=count_lengths,
-        bounds=np.frombuffer(b"".join(map(_whole, bounds)), dtype="<f8"),
-        bound_lengths=np.array([len(item) // _ELEMENT_BYTES for item in bounds], dtype=np.int64),
-        sums=_segment_sums(flat_counts, count_lengths),
-    )
-
-
-def _segment_sums(values: UIntArray, lengths: IntArray) -> UIntArray:
-    sums = np.zeros(len(lengths), dtype=np.uint64)
-    filled = lengths > 0
-    starts = (np.cumsum(lengths) - lengths)[filled]
-    if len(starts):
-        sums[filled] = np.add.reduceat(values, starts)
-    return sums
-
-
-def _whole(packed: bytes) -> bytes:
-    rest = len(packed) % _ELEMENT_BYTES
-    return packed[: len(packed) - rest] if rest else packed
+    return pack_buckets(counts, bounds)
 
 
 def _reads_consistently(block: Block) -> bool:
@@ -249,7 +187,7 @@ def _reads_consistently(block: Block) -> bool:
     fits = (buckets.count_lengths == buckets.bound_lengths + 1) | without
     counts = np.array([point.count for point in block.points], dtype=np.uint64)
     if any(
-        len(point.bucket_counts) % _ELEMENT_BYTES or len(point.explicit_bounds) % _ELEMENT_BYTES
+        len(point.bucket_counts) % ELEMENT_BYTES or len(point.explicit_bounds) % ELEMENT_BYTES
         for point in block.points
     ):
         return False

@@ -11,27 +11,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from moescope.schemas import attributes as a
 from moescope.schemas.errors import RejectedPointError
 from moescope.schemas.metrics import Encoding, Kind, Metric, get_metric, is_registered
 from moescope.schemas.settings import Settings
 from moescope.server.attribute_text import int_attribute
+from moescope.server.bucket_checks import MAX_COUNT, Checks, bucket_checks
+from moescope.server.buckets import BoolArray, Buckets, UIntArray
 from moescope.server.model_shapes import ModelShapes
-from moescope.server.otlp_decode import Block, Buckets, PointKind, UIntArray
+from moescope.server.otlp_decode import Block, PointKind
 from moescope.server.otlp_messages import NO_RECORDED_VALUE, UNSPECIFIED_TEMPORALITY
 from moescope.server.reasons import SENTENCES, Reason
-
-BoolArray = npt.NDArray[np.bool_]
-_Checks = Iterator[tuple[Reason, BoolArray]]
 
 _NS: Final = 1_000_000_000
 _TIME_UNITS: Final = frozenset({"s", "ms", "us", "ns", "min", "h", "d"})
 _MAX_LAYERS: Final = 2**16
-MAX_COUNT: Final = 2**53
-"""Counts stay exact as doubles below it, and no telemetry window comes near it."""
-
 MAX_MESSAGES: Final = 5
 """Sentences that travel back in one answer."""
 
@@ -96,17 +91,17 @@ class Validator:
                     reasons[index] = reason
         return reasons
 
-    def _checks(self, block: Block, now_ns: int) -> _Checks:
+    def _checks(self, block: Block, now_ns: int) -> Checks:
         yield from self._time_checks(block.points, now_ns)
         yield from _VALUE_CHECKS[block.kind](block)
         if block.buckets is not None:
             metric = get_metric(block.name) if is_registered(block.name) else None
             indexed = _is_index_encoded(block, metric)
-            yield from _bucket_checks(block, block.buckets, indexed)
+            yield from bucket_checks(_counts(block.points), block.buckets, indexed)
             if metric is not None and metric.encoding is Encoding.BY_EXPERT:
                 yield from self._expert_checks(block, block.buckets, metric)
 
-    def _time_checks(self, points: Sequence[Any], now_ns: int) -> _Checks:
+    def _time_checks(self, points: Sequence[Any], now_ns: int) -> Checks:
         ends = np.array([point.time_unix_nano for point in points], dtype=np.uint64)
         starts = np.array([point.start_time_unix_nano for point in points], dtype=np.uint64)
         yield Reason.NO_TIME, ends == 0
@@ -114,7 +109,7 @@ class Validator:
         yield Reason.TOO_OLD, ends < np.uint64(max(now_ns - self._max_age_ns, 0))
         yield Reason.START_AFTER_END, starts > ends
 
-    def _expert_checks(self, block: Block, buckets: Buckets, metric: Metric) -> _Checks:
+    def _expert_checks(self, block: Block, buckets: Buckets, metric: Metric) -> Checks:
         if a.LAYER in metric.attributes:
             layers = [int_attribute(point.attributes, a.LAYER) for point in block.points]
             yield Reason.NO_LAYER, np.array([layer is None for layer in layers])
@@ -145,51 +140,11 @@ def _says_index(point: Any) -> bool:
     )
 
 
-def _bucket_checks(block: Block, buckets: Buckets, indexed: BoolArray) -> _Checks:
-    without = (buckets.count_lengths == 0) & (buckets.bound_lengths == 0)
-    yield Reason.BUCKET_MISMATCH, ~((buckets.count_lengths == buckets.bound_lengths + 1) | without)
-    yield Reason.INDEX_BOUNDS, indexed & (_has_other_bounds(buckets) | without)
-    yield Reason.BOUNDS_NOT_INCREASING, ~indexed & _has_unordered_bounds(buckets)
-    too_large = _any_in_segment(buckets.counts >= MAX_COUNT, buckets.count_lengths)
-    counts = _counts(block.points)
-    yield Reason.COUNT_OUT_OF_RANGE, too_large | (counts >= MAX_COUNT)
-    yield Reason.COUNT_MISMATCH, ~without & (buckets.sums != counts)
-
-
-def _has_other_bounds(buckets: Buckets) -> BoolArray:
-    """Whether the bounds of a point are anything but 0, 1, 2 and so on."""
-    width = int(buckets.bound_lengths[0])
-    if width and (buckets.bound_lengths == width).all():
-        other: BoolArray = (buckets.bounds.reshape(-1, width) != np.arange(width)).any(axis=1)
-        return other
-    starts = np.cumsum(buckets.bound_lengths) - buckets.bound_lengths
-    position = np.arange(len(buckets.bounds)) - np.repeat(starts, buckets.bound_lengths)
-    return _any_in_segment(buckets.bounds != position, buckets.bound_lengths)
-
-
-def _has_unordered_bounds(buckets: Buckets) -> BoolArray:
-    bad = ~np.isfinite(buckets.bounds)
-    if len(bad) > 1:
-        # NaN compares false, so it is "not greater" as well; a point's first bound has no predecessor.
-        bad[1:] |= ~(buckets.bounds[1:] > buckets.bounds[:-1])
-        firsts = (np.cumsum(buckets.bound_lengths) - buckets.bound_lengths)[buckets.bound_lengths > 0]
-        bad[firsts] = ~np.isfinite(buckets.bounds[firsts])
-    return _any_in_segment(bad, buckets.bound_lengths)
-
-
-def _any_in_segment(flags: BoolArray, lengths: npt.NDArray[np.int64]) -> BoolArray:
-    """Whether any flag is set in each of the neighbouring segments of ``flags``."""
-    found = np.zeros(len(lengths), dtype=np.bool_)
-    if flags.any():
-        found[np.unique(np.repeat(np.arange(len(lengths)), lengths)[flags])] = True
-    return found
-
-
 def _counts(points: Sequence[Any]) -> UIntArray:
     return np.array([point.count for point in points], dtype=np.uint64)
 
 
-def _number_checks(block: Block) -> _Checks:
+def _number_checks(block: Block) -> Checks:
     values = np.array([_number(point) for point in block.points], dtype=np.float64)
     absent = np.array([point.WhichOneof("value") is None for point in block.points])
     recorded = np.array([not point.flags & NO_RECORDED_VALUE for point in block.points])
@@ -210,7 +165,7 @@ def _number(point: Any) -> float:
     return 0.0 if kind is None else float(getattr(point, kind))
 
 
-def _histogram_checks(block: Block) -> _Checks:
+def _histogram_checks(block: Block) -> Checks:
     yield Reason.NO_TEMPORALITY, _all(block, failed=block.temporality == UNSPECIFIED_TEMPORALITY)
     for name in ("sum", "min", "max"):
         values = np.array([getattr(point, name) for point in block.points], dtype=np.float64)
@@ -219,7 +174,7 @@ def _histogram_checks(block: Block) -> _Checks:
             yield Reason.NEGATIVE_DURATION, values < 0
 
 
-def _exponential_checks(block: Block) -> _Checks:
+def _exponential_checks(block: Block) -> Checks:
     yield from _histogram_checks(block)
     sums = [
         point.zero_count + sum(point.positive.bucket_counts) + sum(point.negative.bucket_counts)
@@ -234,7 +189,7 @@ def _zip(sums: list[int], block: Block) -> Iterator[tuple[int, Any]]:
     return zip(sums, block.points, strict=True)
 
 
-def _summary_checks(block: Block) -> _Checks:
+def _summary_checks(block: Block) -> Checks:
     sums = np.array([point.sum for point in block.points], dtype=np.float64)
     quantiles = [
         all(np.isfinite((item.quantile, item.value)).all() for item in point.quantile_values)
@@ -248,7 +203,7 @@ def _all(block: Block, *, failed: bool) -> BoolArray:
     return np.full(len(block.points), failed)
 
 
-_VALUE_CHECKS: Final[dict[PointKind, Callable[[Block], _Checks]]] = {
+_VALUE_CHECKS: Final[dict[PointKind, Callable[[Block], Checks]]] = {
     PointKind.GAUGE: _number_checks,
     PointKind.SUM: _number_checks,
     PointKind.HISTOGRAM: _histogram_checks,

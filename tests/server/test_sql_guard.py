@@ -328,3 +328,22 @@ def test_tokens_of_the_canonical_form():
         TokenKind.SIGN,
         TokenKind.QUOTED,
     ]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT " + "(" * 5000 + "1" + ")" * 5000,
+        "SELECT " + "+".join(["1"] * 20_000),
+        "SELECT CAST(1 AS " + "Array(" * 2000 + "UInt8" + ")" * 2000 + ")",
+        "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count() FROM t",
+        "SELECT groupArray(number) FROM numbers(1000000000)",
+        "SELECT repeat('x', 1000000) FROM numbers(100000)",
+    ],
+    ids=["deep", "long", "deep type", "endless recursion", "memory", "large result"],
+)
+def test_query_that_asks_for_too_much_is_refused_and_the_server_goes_on(server, query):
+    status, code, _ = ask(server, query)
+    assert status in {400, 500}
+    assert int(code) > 0
+    assert server.sql("SELECT 13") == [[13]]

@@ -90,7 +90,7 @@ def test_queue_is_bounded_in_bytes_too(writer, store):
 
 
 def test_large_requests_are_not_stored_together(writer, store):
-    futures = [busy(writer, store), *(writer.submit(request(n, size=40 * 2**20)) for n in (1, 2))]
+    futures = [busy(writer, store), *(writer.submit(request(n, size=60 * 2**20)) for n in (1, 2))]
     store.gate.set()
     wait(futures, 10)
     assert store.batches == [[0], [1], [2]]

@@ -109,17 +109,21 @@ class TorchExpertCounter:
         On CUDA what the device has not computed yet is left for the next read: see
         :class:`~moescope.collector.device_copy.DeviceCopy`.
         """
-        shape = (self.num_moe_layers, NUM_ROWS, self._width)
-        if self._counts.device.type != "cpu" and os.getpid() != self._owner_pid:
-            # A forked child cannot use its parent's device, and has counted nothing there.
-            return np.zeros(shape, dtype=np.int64)
-        return self._copy.fetch().reshape(shape)
+        counts = self._copy.fetch() if os.getpid() == self._owner_pid else self._read_in_child()
+        return counts.reshape(self.num_moe_layers, NUM_ROWS, self._width)
 
     @contextmanager
     def reads_paused(self) -> Iterator[None]:
         """Keep the reporter's thread from calling the device, while this thread captures a CUDA graph."""
         with self._copy.paused():
             yield
+
+    def _read_in_child(self) -> IntArray:
+        """Read in a forked child, where the lock of a copy may be held by a thread that is not there."""
+        if self._counts.device.type == "cpu":
+            return np.array(self._counts.numpy(), dtype=np.int64)
+        # Its parent's device is out of its reach, and it has counted nothing there.
+        return np.zeros(tuple(self._counts.shape), dtype=np.int64)
 
     def _base_of(self, row: Row) -> int:
         """Flat index of expert 0 in ``row``: id −1 is the guard before it."""

@@ -68,7 +68,7 @@ class WorkerHook:
             before=lambda *_, **__: self.attempt(self._before_warm_up),
             after=lambda *_: self.attempt(self._after_warm_up),
         )
-        _wrap(self._worker, "shutdown", before=lambda *_, **__: self.attempt(self._end))
+        _wrap(self._worker, "shutdown", before=lambda *_, **__: self._end())
 
     def attempt(self, action: Callable[..., None], *args: Any) -> None:
         """Do it, or give up watching for good: the hook may fail, serving may not."""
@@ -184,13 +184,16 @@ class WorkerHook:
             self._eplb.look()
 
     def _end(self) -> None:
-        if self._tap is not None:
-            # What was launched must be computed before the last read.
-            self._worker.synchronize_device()
-        self._recorder.close(_seconds_to_end())
+        try:
+            if self._tap is not None:
+                # What was launched must be computed before the last read.
+                self._worker.synchronize_device()
+            self._recorder.close(_seconds_to_end())
+        except Exception:
+            logger.exception("moescope: the last window is lost with this worker")
 
     def _give_up(self) -> None:
-        # The recorder stays: what was counted until now is reported, at the latest when the process ends.
+        # The recorder stays: what was counted until now is reported.
         self._has_given_up = True
         try:
             if self._tap is not None:

@@ -353,6 +353,18 @@ def test_an_unexpected_failure_is_logged_and_the_worker_serves_on(watched, caplo
     assert caplog.messages == []
 
 
+def test_what_was_counted_before_a_failure_is_reported(watched):
+    engine = watched(MoELayer(0)).until_ready()
+    engine.runner.step([(0, 13, 13)])
+    engine.runner.input_batch = None
+    engine.runner._prepare_inputs(None, None)
+    engine.runner.route(13)
+
+    engine.shut_down()
+
+    assert engine.exporter.tokens() == {"prefill": 13}
+
+
 def test_a_failure_in_the_forward_pass_is_logged_once_and_the_pass_goes_on(watched, caplog):
     engine = watched(MoELayer(0), MoELayer(2)).until_ready()
     tap = engine.runner.model[0].router.capture_fn.func.__self__

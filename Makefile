@@ -14,7 +14,7 @@ run: $(VENV)/.ready   ## Server, simulated Kimi-K3 fleet and dashboard on http:/
 	@$(BIN)/moescope demo
 
 test: $(VENV)/.ready   ## Every test that needs neither an engine nor a browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 test-engines: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## Real vLLM and Transformers on CPU
 	MOESCOPE_CORE_PYTHON=$(abspath $(BIN)/python) $(ENGINES_VENV)/bin/python -m pytest -m engine tests/engines

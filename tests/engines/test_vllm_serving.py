@@ -78,6 +78,14 @@ def test_compiled(run, store, service, tiny_qwen3_moe, in_process):
     assert store.tokens(service)["warmup"] == run.recount["other_rows"]
 
 
+def test_two_tensor_parallel_ranks_count_a_token_once(run, store, service, tiny_qwen3_moe):
+    run.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
+
+    tokens = run.generate(tiny_qwen3_moe, ONE_BATCH, enforce_eager=True, tensor_parallel_size=2)
+
+    check_equal_and_conserved(run, store, service, tokens)
+
+
 def test_switched_off_nothing_is_touched(run, store, service, tiny_qwen3_moe, in_process):
     run.environ["MOESCOPE_ENABLED"] = "0"
 

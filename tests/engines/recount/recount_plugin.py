@@ -45,7 +45,7 @@ class Recount:
     def end(self):
         self._step = None
         path = Path(os.environ["RECOUNT_FILE"])
-        temporary = path.with_suffix(".new")
+        temporary = path.with_suffix(f".{os.getpid()}")  # tensor-parallel workers write the same, each
         temporary.write_text(
             json.dumps(
                 {

@@ -82,6 +82,12 @@ def draw_expert_load(
     return figure
 
 
+def zoom_in(figure: go.Figure, *, x: tuple[float, float], y: tuple[float, float]) -> None:
+    """Show only a part of the heatmap, and the same layers beside it."""
+    figure.update_xaxes(range=list(x), col=1, row=1)
+    figure.update_yaxes(range=list(y))
+
+
 def _cells(assessment: LoadAssessment, cells: HeatmapCells) -> go.Heatmap:
     colors = _colors(cells.value)
     top = cells.steps[-1]

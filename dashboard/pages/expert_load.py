@@ -11,8 +11,8 @@ from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.heatmap import CellValue, make_cells
 from moescope.analysis.skew import typical
 from moescope.dashboard import loaders
-from moescope.dashboard.cell_clicks import watch_cells
-from moescope.dashboard.figures.expert_load import draw_expert_load
+from moescope.dashboard.chart_events import current_zoom, watch_chart
+from moescope.dashboard.figures.expert_load import draw_expert_load, zoom_in
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.expert_detail import show_expert
 from moescope.dashboard.panels.hot_expert_table import show_hot_experts
@@ -98,13 +98,17 @@ def _show_heatmap(assessment: LoadAssessment, value: CellValue, selected: tuple[
         acceptable_ratio=loaders.get_settings().imbalance_ratio,
         selected=selected,
     )
+    subject = f"{window.scope.service}/{window.scope.ep_group}"
+    zoom = current_zoom(_CHART, subject)
+    if zoom is not None:
+        zoom_in(figure, x=zoom.x, y=zoom.y)
     st.plotly_chart(
         figure,
         key=_CHART,
         config={"displaylogo": False, "displayModeBar": False},
         alt=f"Load of every expert of every layer in {window.scope.phase.value}, and each layer's imbalance.",
     )
-    watch_cells(_CHART, pick_expert)
+    watch_chart(_CHART, on_click=pick_expert, subject=subject)
 
 
 def _describe_skew(assessment: LoadAssessment) -> str:

@@ -102,6 +102,26 @@ def test_holding_the_page_still_puts_its_end_into_the_address(open_page):
     expect(page).to_have_url(re.compile(r"until=\d{13}"))
 
 
+def test_zoom_outlives_a_refresh_and_a_double_click_ends_it(open_page):
+    page = open_page("expert_load")
+    page.locator(HEATMAP).wait_for()
+    page.wait_for_timeout(1_000)
+    area = _plot_area(page)
+    page.mouse.move(area["x"] + 0.3 * area["width"], area["y"] + 0.3 * area["height"])
+    page.mouse.down()
+    page.mouse.move(area["x"] + 0.5 * area["width"], area["y"] + 0.6 * area["height"], steps=5)
+    page.mouse.up()
+    shown = f"() => document.querySelector('{CHART} .js-plotly-plot').layout.xaxis.range"
+    page.wait_for_timeout(13_000)
+    low, high = page.evaluate(shown)
+    assert 240 < low < 300
+    assert 420 < high < 480
+    page.mouse.dblclick(area["x"] + 0.4 * area["width"], area["y"] + 0.4 * area["height"])
+    page.wait_for_timeout(3_000)
+    low, high = page.evaluate(shown)
+    assert (low, high) == (-0.5, 895.5)
+
+
 def test_pointer_says_a_cell_in_a_sentence(open_page):
     page = open_page("expert_load")
     page.locator(HEATMAP).wait_for()

@@ -45,12 +45,9 @@ def test_address_opens_an_experts_history(open_page, dsn):
 
 
 def test_clicked_cell_stands_in_the_address(open_page, dsn, monkeypatch):
-    from moescope.dashboard import cell_clicks
+    from moescope.dashboard import chart_events
 
-    def click(_chart_key, on_click):
-        on_click(3, 7)
-
-    monkeypatch.setattr(cell_clicks, "watch_cells", click)
+    monkeypatch.setattr(chart_events, "watch_chart", lambda _key, on_click, subject: on_click(3, 7))
     page = open_page(PAGE, dsn)
     assert page.query_params == {"layer": "3", "expert": "7"}
     assert _headings(page.run())[0] == "Expert 7 of layer 3"
@@ -133,3 +130,13 @@ def test_fleet_without_hot_experts_invites_a_click(open_page, make_dsn):
 
 def test_empty_store_says_how_to_fill_it(open_page, make_dsn, texts):
     assert "moescope simulate --model kimi-k3" in texts(open_page(PAGE, make_dsn()))
+
+
+def test_zoom_survives_a_refresh_and_ends_with_its_subject(open_page, dsn):
+    from moescope.dashboard.chart_events import Zoom
+
+    page = open_page(PAGE, dsn)
+    page.session_state["expert_load_chart_zoom"] = ("known-fleet/0", Zoom((10.5, 30.5), (4.5, 1.5)))
+    assert _figure(page.run())["layout"]["xaxis"]["range"] == [10.5, 30.5]
+    page.session_state["expert_load_chart_zoom"] = ("elsewhere/0", Zoom((10.5, 30.5), (4.5, 1.5)))
+    assert _figure(page.run())["layout"]["xaxis"]["range"] == [-0.5, 78.5]

@@ -9,7 +9,7 @@ from moescope.analysis.expert_history import ExpertHistory, ExpertSeries
 from moescope.analysis.heatmap import CellValue, make_cells
 from moescope.dashboard import theme
 from moescope.dashboard.figures.expert_history import draw_expert_history
-from moescope.dashboard.figures.expert_load import MAX_RINGS, draw_expert_load
+from moescope.dashboard.figures.expert_load import MAX_RINGS, draw_expert_load, zoom_in
 from moescope.dashboard.figures.layer_imbalance import draw_layer_imbalance
 from moescope.dashboard.labels import rate_title
 from moescope.schemas import metrics
@@ -80,6 +80,13 @@ def test_cross_hairs_stand_on_what_was_picked(k3):
     lines = _draw(k3, selected=(7, 79)).layout.shapes
     assert {(line.y0, line.y1) for line in lines} >= {(7, 7)}
     assert {(line.x0, line.x1) for line in lines} >= {(79, 79)}
+
+
+def test_zoom_shows_the_same_layers_in_both_panels(k3):
+    figure = _draw(k3)
+    zoom_in(figure, x=(300.5, 400.5), y=(50.5, 30.5))
+    assert figure.layout.xaxis.range == (300.5, 400.5)
+    assert figure.layout.yaxis.range == figure.layout.yaxis2.range == (50.5, 30.5)
 
 
 def test_imbalanced_layer_is_the_one_in_another_colour(k3):

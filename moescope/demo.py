@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ from moescope.schemas.settings import Settings
 _READY_SECONDS: Final = 90.0
 _STOP_SECONDS: Final = 15.0
 _BACKFILL: Final = "30m"
+_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,16 @@ def run_demo(settings: Settings, *, ranks: int, open_browser: bool) -> None:
     page = f"http://localhost:{settings.dashboard_port}"
     console = Console(stderr=True)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         data_dir = settings.data_dir or stack.enter_context(_temporary_folder())
         dsn = f"http://127.0.0.1:{settings.sql_port}/{settings.database}"
-        environ = {**os.environ, "MOESCOPE_DSN": dsn}
+        environ = {**os.environ, "MOESCOPE_DSN": dsn, "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "1"}
         parts: list[_Part] = []
         stack.callback(_stop, parts)
 
         def start(name: str, *arguments: str) -> _Part:
-            part = _Part(name, subprocess.Popen([sys.executable, *arguments], env=environ))  # noqa: S603 - our own
+            part = _Part(name, _start([sys.executable, *arguments], environ))
             parts.append(part)
             return part
 
@@ -68,8 +73,7 @@ def run_demo(settings: Settings, *, ranks: int, open_browser: bool) -> None:
         console.print(_welcome(page, settings))
         if open_browser:
             webbrowser.open(page)
-        with contextlib.suppress(KeyboardInterrupt):
-            _watch(parts)
+        _watch(parts)
 
 
 def run_dashboard(settings: Settings) -> None:
@@ -100,6 +104,21 @@ def _simulate(settings: Settings, ranks: int) -> list[str]:
         *("--tensor-parallel", str(tensor_parallel), "--scenario", "hot-expert", "--seed", "7"),
         *("--backfill", _BACKFILL, "--endpoint", f"http://127.0.0.1:{settings.otlp_grpc_port}"),
     ]
+
+
+def _start(command: list[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a part in a session of its own: Ctrl-C reaches the demo, which ends the parts in order."""
+    return subprocess.Popen(  # noqa: S603 - our own modules
+        command,
+        env=environ,
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one system call
+    )
+
+
+def _end_with_parent() -> None:
+    """Have the kernel send SIGTERM when the demo dies without a word: no part is left with its port."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _require_streamlit() -> None:

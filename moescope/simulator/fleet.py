@@ -103,7 +103,7 @@ class Fleet:
         self.truth = Truth(plan.shape)
         self._load = SimulatedExpertLoad(plan.shape, plan.seed, plan.hot_experts)
         self._config = config
-        self._settings = settings
+        self.settings = settings
         self._now_ns = time.time_ns()
         self._recorders: list[LiveRecorder] = []
         self._pool = ThreadPoolExecutor(_EXPORT_THREADS, thread_name_prefix="moescope-simulator")
@@ -185,7 +185,7 @@ class Fleet:
         identity = EngineIdentity(
             plan.service or plan.shape.name,
             plan.shape,
-            RankGrid(self._settings.ep_group, rank, plan.ranks),
+            RankGrid(self.settings.ep_group, rank, plan.ranks),
             engine="simulator",
             engine_version=__version__,
             host=f"simulated-node-{rank // 8}",
@@ -194,6 +194,6 @@ class Fleet:
             identity,
             NumpyExpertCounter(plan.shape.num_moe_layers, plan.shape.num_experts),
             lambda who: OtlpExporter(who, self._config, version=__version__),
-            self._settings,
+            self.settings,
             clock_ns=lambda: self._now_ns,
         )

@@ -13,7 +13,8 @@ from typing import Final
 from moescope.schemas.errors import StoreUnavailableError
 from moescope.simulator.fleet import Fleet
 
-_LAST_FLUSH_SECONDS: Final = 30.0
+_LAST_FLUSH_TIMES: Final = 6
+"""The end may come while the endpoint restarts: it gets several times the usual time-out."""
 
 
 def run_fleet(
@@ -45,7 +46,7 @@ def run_fleet(
                 progress("catching up", done, None)
         for done, _ in enumerate(fleet.run(windows, interval_seconds, stop), 1):
             progress("live", done, windows)
-        is_complete = fleet.close(_LAST_FLUSH_SECONDS)
+        is_complete = fleet.close(_LAST_FLUSH_TIMES * fleet.settings.flush_timeout_seconds)
     if truth_file is not None:
         fleet.truth.write(truth_file)
     if not is_complete:

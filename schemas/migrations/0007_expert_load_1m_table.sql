@@ -12,4 +12,4 @@ ENGINE = ${aggregating_merge_tree}
 PARTITION BY if(toYear(time) BETWEEN 2024 AND 2099, toDate(time), toDate(0))
 ORDER BY (service, ep_group, phase, layer, experts, time)
 TTL toDateTime(time) + INTERVAL ${minute_ttl_days} DAY
-SETTINGS ttl_only_drop_parts = 1, ${durable}
+SETTINGS index_granularity = 128, ttl_only_drop_parts = 1, ${durable}

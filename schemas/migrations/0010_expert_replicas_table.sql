@@ -11,6 +11,6 @@ CREATE TABLE IF NOT EXISTS ${database}.expert_replicas ${on_cluster} (
 )
 ENGINE = ${replacing_merge_tree}
 PARTITION BY if(toYear(time) BETWEEN 2024 AND 2099, toDate(time), toDate(0))
-ORDER BY (service, ep_group, layer, ep_rank, time)
+ORDER BY (service, ep_group, time, layer, ep_rank)
 TTL toDateTime(time) + INTERVAL ${ten_minute_ttl_days} DAY
 SETTINGS ttl_only_drop_parts = 1, ${durable}

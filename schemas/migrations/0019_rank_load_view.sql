@@ -29,8 +29,12 @@ FROM (
         load.phase AS phase,
         load.layer AS layer,
         any(load.tokens) AS tokens,
-        groupArray((placed.ep_rank, placed.replicas)) AS by_rank,
-        sumForEach(placed.replicas) AS all_replicas
+        -- A group that came back with other ranks leaves the snapshots of the old ones behind.
+        arrayFilter(
+            placement -> placement.3 = argMax(placed.ep_size, placed.since),
+            groupArray((placed.ep_rank, placed.replicas, placed.ep_size))
+        ) AS by_rank,
+        arrayReduce('sumForEach', arrayMap(placement -> placement.2, by_rank)) AS all_replicas
     FROM (
         SELECT time, service, ep_group, phase, layer, experts, ep_rank, tokens
         FROM (
@@ -43,7 +47,9 @@ FROM (
         ) AS held USING (service, ep_group, layer, experts)
     ) AS load
     ASOF INNER JOIN (
-        SELECT service, ep_group, layer, experts, ep_rank, replicas, toStartOfMinute(expert_replicas.time) AS since
+        SELECT
+            service, ep_group, layer, experts, ep_rank, ep_size, replicas,
+            toStartOfMinute(expert_replicas.time) AS since
         FROM ${database}.expert_replicas
     ) AS placed
     ON load.service = placed.service AND load.ep_group = placed.ep_group AND load.layer = placed.layer

@@ -19,7 +19,7 @@ def simulate(server: ServerProcess, truth: Path, *arguments: str) -> subprocess.
             *(sys.executable, "-m", "moescope", "simulate", "--ranks", "4", "--seed", "13"),
             *("--endpoint", server.endpoint, "--truth", str(truth), *arguments),
         ],
-        env={**os.environ, "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "1"},
+        env={**os.environ, "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "10"},
         stderr=subprocess.PIPE,
         text=True,
     )

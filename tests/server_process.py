@@ -31,8 +31,9 @@ def free_ports(count: int) -> list[int]:
 class ServerProcess:
     """A server on its own ports that can be stopped, killed and started again on the same data."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, python: str = sys.executable) -> None:
         self.data_dir = data_dir
+        self.python = python
         self.grpc_port, self.http_port, self.sql_port, self.metrics_port = free_ports(4)
         self.endpoint = f"http://127.0.0.1:{self.grpc_port}"
         self.dsn = f"http://127.0.0.1:{self.sql_port}/moescope"
@@ -41,7 +42,7 @@ class ServerProcess:
     def start(self) -> "ServerProcess":
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "moescope", "serve", "--data-dir", str(self.data_dir)),
+                *(self.python, "-m", "moescope", "serve", "--data-dir", str(self.data_dir)),
                 *("--otlp-grpc-port", str(self.grpc_port), "--otlp-http-port", str(self.http_port)),
                 *("--sql-port", str(self.sql_port), "--metrics-port", str(self.metrics_port)),
             ],

@@ -1,9 +1,9 @@
 """What the vLLM hook costs: throughput without it over throughput with it, decode and prefill.
 
-Real vLLM on this machine's CPU, eager, on a random MoE of 207 million parameters (8 layers of 64 experts,
-top-8), all in one process. Rounds with the hook on and off alternate in pairs, in random order within a pair,
-so that whatever else the machine does hits both; the ratio is the median over the pairs. On is what a user
-gets: routers bound, steps announced, the reporter's thread exporting over OTLP to an endpoint that takes
+Real vLLM on this machine's CPU, eager, on a random MoE of 202 million parameters (8 layers of 64 experts,
+top-8), all in one process. Engine steps with the hook on and off alternate in pairs, in random order within a
+pair, so that whatever else the machine does hits both; the ratio is the median over the pairs. On is what a
+user gets: routers bound, steps announced, the reporter's thread exporting over OTLP to an endpoint that takes
 everything. Off is what a user without moescope has: no callback, vLLM's own methods, the reporter held still.
 
 On one thread, unless OMP_NUM_THREADS says otherwise: two that wait for each other at every operator measure
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,9 +34,9 @@ Seconds: TypeAlias = tuple[float, float]
 """By the clock, and of CPU time."""
 
 IS_QUICK = "--quick" in sys.argv
-PAIRS = 5 if IS_QUICK else 200
-WARM_UP_ROUNDS = 3
-MAX_SECONDS = 90.0  # of one workload: a slow machine gets fewer pairs
+PAIRS = 20 if IS_QUICK else 800
+WARM_UP_STEPS = 5
+MAX_SECONDS = 80.0  # of one workload: a slow machine gets fewer pairs
 TOP_K = 8
 CONFIG = {
     "architectures": ["Qwen3MoeForCausalLM"],
@@ -63,8 +63,8 @@ CONFIG = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-# (requests, prompt tokens, generated tokens): short rounds, so that a pair sees one and the same machine.
-WORKLOADS = {"decode": (32, 1, 12), "prefill": (2, 500, 1)}
+DECODE_REQUESTS = 32
+PROMPT_TOKENS = 500
 
 _ENDPOINT = """
 import http.server
@@ -140,43 +140,80 @@ def make_engine(folder: str) -> Any:
     )
 
 
-def make_round(llm: Any, workload: str) -> Callable[[], Seconds]:
-    """Return a function that runs the workload once."""
-    from vllm import SamplingParams
+class Steps:
+    """Engine steps of one kind, one at a time."""
 
-    requests, prompt_tokens, generated = WORKLOADS[workload]
-    numbers = random.Random(23)
-    prompts = [
-        {"prompt_token_ids": [numbers.randrange(512) for _ in range(prompt_tokens)]} for _ in range(requests)
-    ]
-    parameters = SamplingParams(max_tokens=generated, ignore_eos=True, detokenize=False, temperature=0)
+    def __init__(self, llm: Any) -> None:
+        self.engine = llm.llm_engine
+        self._names: list[str] = []
+        self._numbers = random.Random(23)
 
-    def run() -> Seconds:
+    def add_request(self, prompt_tokens: int, generated: int) -> None:
+        from vllm import SamplingParams
+
+        prompt = {"prompt_token_ids": [self._numbers.randrange(512) for _ in range(prompt_tokens)]}
+        parameters = SamplingParams(max_tokens=generated, ignore_eos=True, detokenize=False, temperature=0)
+        self._names.append(f"{type(self).__name__}-{len(self._names)}")
+        self.engine.add_request(self._names[-1], prompt, parameters)
+
+    def prepare(self) -> None:
+        """Let the next step be of this kind."""
+        raise NotImplementedError
+
+    def run(self) -> Seconds:
+        """Run one step."""
         clock, cpu = time.perf_counter(), time.process_time()
-        llm.generate(prompts, parameters, use_tqdm=False)
+        self.engine.step()
         return time.perf_counter() - clock, time.process_time() - cpu
 
-    return run
+    def finish(self) -> None:
+        """Leave the engine idle."""
+        self.engine.abort_request(self._names)
 
 
-def measure(run: Callable[[], Seconds], switch: Switch) -> tuple[list[Seconds], list[Seconds]]:
-    """Each round, on and off, in pairs."""
+class DecodeSteps(Steps):
+    """32 requests that each generate one token."""
+
+    tokens_per_step = DECODE_REQUESTS
+
+    def prepare(self) -> None:
+        if self.engine.has_unfinished_requests():
+            return
+        for _ in range(DECODE_REQUESTS):
+            self.add_request(1, 500)
+        self.engine.step()  # their prompts
+
+
+class PrefillSteps(Steps):
+    """One prompt of 500 tokens."""
+
+    tokens_per_step = PROMPT_TOKENS
+
+    def prepare(self) -> None:
+        self.add_request(PROMPT_TOKENS, 1)
+
+
+def measure(steps: Steps, switch: Switch) -> tuple[list[Seconds], list[Seconds]]:
+    """Each step, on and off, in pairs."""
     order = random.Random(13)
     on: list[Seconds] = []
     off: list[Seconds] = []
-    for _ in range(WARM_UP_ROUNDS):
-        run()
+    switch.off()
+    for _ in range(WARM_UP_STEPS):
+        steps.prepare()
+        steps.run()
     deadline = time.monotonic() + MAX_SECONDS
     while len(on) < PAIRS and time.monotonic() < deadline:
         for is_on in order.sample([True, False], 2):
-            if is_on:
-                on.append(run())
+            steps.prepare()
+            if not is_on:
+                off.append(steps.run())
                 continue
+            switch.on()
+            on.append(steps.run())
             switch.off()
-            try:
-                off.append(run())
-            finally:
-                switch.on()
+    steps.finish()
+    switch.on()
     return on, off
 
 
@@ -193,13 +230,13 @@ def compare(on: list[Seconds], off: list[Seconds]) -> dict[str, Any]:
     }
 
 
-def check_that_it_counted(worker: Any, prompt_tokens: int) -> None:
+def check_that_it_counted(worker: Any, expected: dict[str, int]) -> None:
     """A hook that counts nothing costs nothing: refuse to report that."""
     from moescope.collector.expert_load import Row
 
     counts = worker.moescope.recorder._counter.read()  # noqa: SLF001 - a check of the benchmark itself
-    counted = int(counts[0, Row.PREFILL].sum()) // TOP_K
-    assert counted == prompt_tokens, f"{counted} prompt tokens counted with the hook on, not {prompt_tokens}"
+    counted = {row.name.lower(): int(counts[0, row].sum()) // TOP_K for row in (Row.PREFILL, Row.DECODE)}
+    assert counted == expected, f"{counted} tokens counted with the hook on, not {expected}"
 
 
 def main() -> None:
@@ -217,19 +254,18 @@ def main() -> None:
         (worker,) = llm.collective_rpc(lambda worker: worker)
         switch = Switch(worker)
         figures: dict[str, Any] = {}
-        prompt_tokens = 0
-        for workload, (requests, tokens, _) in WORKLOADS.items():
-            on, off = measure(make_round(llm, workload), switch)
-            prompt_tokens += requests * tokens * (WARM_UP_ROUNDS + len(on))
-            figures[workload] = compare(on, off)
-            print(f"{workload}: {figures[workload]}", file=sys.stderr)
-        check_that_it_counted(worker, prompt_tokens)
+        tokens: dict[str, int] = {}
+        for phase, steps in (("prefill", PrefillSteps(llm)), ("decode", DecodeSteps(llm))):
+            on, off = measure(steps, switch)
+            tokens[phase] = len(on) * steps.tokens_per_step
+            figures[phase] = compare(on, off)
+            print(f"{phase}: {figures[phase]}", file=sys.stderr)
+        check_that_it_counted(worker, tokens)
         parameters = sum(p.numel() for p in worker.model_runner.get_model().parameters())
         worker.shutdown()
-    ratio = max(figures[workload]["ratio"] for workload in WORKLOADS)
     print_result(
         "vllm_hook_overhead",
-        ratio,
+        max(figures[phase]["ratio"] for phase in tokens),
         "throughput off / on, the worse of decode and prefill",
         parameters_millions=round(parameters / 1e6),
         threads=int(os.environ["OMP_NUM_THREADS"]),

@@ -26,11 +26,6 @@ class Gate:
     def __init__(self, token: str | None) -> None:
         self._token = None if token is None else token.encode()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether no token is asked for."""
-        return self._token is None
-
     def check_bearer(self, authorization: str | None) -> None:
         """Check an ``Authorization: Bearer …`` header or metadata entry.
 

@@ -88,6 +88,7 @@ def answers(server, client_folder):
     return json.loads(done.stdout)
 
 
+@pytest.mark.tools
 def test_counts_are_what_was_sent(answers):
     assert [[row["layer"], row["expert"], int(row["n"])] for row in answers["rows"]] == [
         *([1, 0, 13], [1, 2, 23]),
@@ -95,6 +96,7 @@ def test_counts_are_what_was_sent(answers):
     ]
 
 
+@pytest.mark.tools
 def test_ping_stream_settings_and_summary_work(answers):
     assert answers["ping"] is True
     assert answers["lines"] == 5000
@@ -102,10 +104,12 @@ def test_ping_stream_settings_and_summary_work(answers):
     assert answers["summary"] is True
 
 
+@pytest.mark.tools
 def test_errors_have_clickhouses_code_and_type(answers):
     assert answers["unknown"] == ["60", "UNKNOWN_TABLE"]
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("attempt", ["create", "insert", "file", "readonly"])
 def test_writes_are_refused_with_clickhouses_own_error(answers, attempt):
     assert answers[attempt] == ["164", "READONLY"]

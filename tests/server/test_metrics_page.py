@@ -5,10 +5,13 @@ import subprocess
 import urllib.error
 import urllib.request
 
+import pytest
+
 from moescope.schemas.errors import StoreUnavailableError
 from tests.server.otlp_requests import expert_request
 
 
+@pytest.mark.tools
 def test_page_is_what_prometheus_accepts(server):
     server.export(expert_request("page", [[13, 0, 23]]))
     server.sql("SELECT 1")

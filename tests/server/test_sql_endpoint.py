@@ -300,6 +300,7 @@ def test_answers_are_counted(server):
 # Stock clients.
 
 
+@pytest.mark.tools
 def test_curl_reads_the_counts(server):
     command = ["curl", "-sS", "--fail", server.url("sql"), "--data-binary", TOP]
     assert (

@@ -4,7 +4,7 @@ VENV ?= .venv
 ENGINES_VENV ?= .venv-engines
 BIN := $(VENV)/bin
 
-.PHONY: help run test test-engines test-browser check format docs bench bench-export bench-overhead bench-ingest clean
+.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest clean
 .DEFAULT_GOAL := help
 
 help:            ## Show what there is
@@ -18,6 +18,11 @@ test: $(VENV)/.ready   ## Every test that needs neither an engine nor a browser
 
 test-engines: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## Real vLLM and Transformers on CPU
 	MOESCOPE_CORE_PYTHON=$(abspath $(BIN)/python) $(ENGINES_VENV)/bin/python -m pytest -m engine tests/engines
+
+test-tools: $(VENV)/.ready   ## Stock clients and checkers: curl, @clickhouse/client, promtool
+	@for tool in promtool curl node npm; do command -v $$tool >/dev/null || { \
+	  echo "These tests need $$tool. Debian: apt-get install prometheus curl nodejs npm"; exit 1; }; done
+	$(BIN)/python -m pytest -m tools tests
 
 test-browser: $(VENV)/.ready   ## The pages in a real Chromium, with screenshots in artifacts/
 	@command -v chromium >/dev/null || { \

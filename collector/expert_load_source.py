@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from moescope.schemas.errors import ShapeError
 from moescope.schemas.identity import EngineIdentity
 from moescope.schemas.records import Attributes, IndexedCounts, IntArray, Measurement, Record
 from moescope.schemas.topology import Placement, place_contiguously
+
+logger = logging.getLogger("moescope")
 
 _LOAD_ROWS: Final = {Row.PREFILL: Phase.PREFILL, Row.DECODE: Phase.DECODE}
 _LOAD: Final = slice(Row.PREFILL, Row.DECODE + 1)
@@ -51,6 +54,7 @@ class ExpertLoadSource:
         self._scheduled = [0] * len(Row)
         self._placement = placement or place_contiguously(shape, identity.grid.ep_size)
         self._snapshot_due = True
+        self._has_warned = False
         self._read_counts = self._read_all()
         self._read_scheduled = list(self._scheduled)
 
@@ -122,12 +126,26 @@ class ExpertLoadSource:
         padding = int(counts[0, Row.PADDING].sum() - self._read_counts[0, Row.PADDING].sum())
         tokens = [now - before for now, before in zip(scheduled, self._read_scheduled, strict=True)]
         self._read_counts, self._read_scheduled = counts, scheduled
+        self._warn_about_foreign_ids(counts)
         tokens[Row.PADDING] += padding // self.identity.shape.top_k
         records = [*self._expert_records(load), *self._token_records(tokens)]
         if snapshot or self._snapshot_due:
             self._snapshot_due = False
             records.append(self._placement_record())
         return tuple(records)
+
+    def _warn_about_foreign_ids(self, counts: IntArray) -> None:
+        """Say once where a router selects ids that the model does not have; they are nobody's load."""
+        foreign = int(counts[:, _LOAD, 0].sum() + counts[:, _LOAD, -1].sum())
+        if foreign and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "moescope: %d selected ids are outside 0 … %d of %s and are not counted; "
+                "reports will miss these assignments. Is the shape right?",
+                foreign,
+                self.identity.shape.num_experts - 1,
+                self.identity.shape.name,
+            )
 
     def _read_all(self) -> IntArray:
         counts = self.counter.read()

@@ -7,6 +7,7 @@ their own finalizers, and the default action of SIGTERM runs nothing at all.
 from __future__ import annotations
 
 import atexit
+import logging
 import multiprocessing.util
 import os
 import signal
@@ -21,6 +22,8 @@ class Closable(Protocol):
     def close(self) -> object:
         """Flush and stop."""
 
+
+logger = logging.getLogger("moescope")
 
 # Held until closed: the last window of a recorder that its engine let go of counts too.
 _closables: list[Closable] = []
@@ -58,10 +61,16 @@ def _install() -> None:
 
 def _close_all() -> None:
     for closable in _closables.copy():  # closing takes it off the list
-        closable.close()
+        try:
+            closable.close()
+        except Exception:
+            # One recorder that fails must keep neither the others nor the process from ending.
+            logger.exception("moescope: the last window could not be handed over")
 
 
 def _close_and_die(signum: int, _frame: FrameType | None) -> None:
-    _close_all()
-    signal.signal(signum, signal.SIG_DFL)
-    os.kill(os.getpid(), signum)
+    try:
+        _close_all()
+    finally:
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)

@@ -32,11 +32,11 @@ class Exporter(Protocol):
     def pending_bytes(self) -> int:
         """Size of the frozen window that waits for its acknowledgement; 0 when there is none."""
 
-    def export(self, window: Window) -> Attempt:
-        """Freeze the window and try to hand it over."""
+    def export(self, window: Window, timeout_seconds: float | None = None) -> Attempt:
+        """Freeze the window and try to hand it over, for so long at most."""
 
-    def retry(self) -> Attempt:
-        """Try again with the same bytes."""
+    def retry(self, timeout_seconds: float | None = None) -> Attempt:
+        """Try again with the same bytes, for so long at most."""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -78,6 +78,8 @@ class Reporter:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._durations_seconds: list[float] = []
+        self._seconds_on_window = 0.0
+        self._most_pending_bytes = 0
         self._failures: Counter[str] = Counter()
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._is_away = False
@@ -105,7 +107,7 @@ class Reporter:
         if not self._lock.acquire(timeout=max(timeout_seconds, 0)):
             return False
         try:
-            return self._drain(deadline) and (self._close_and_export() or self._drain(deadline))
+            return self._drain(deadline) and (self._close_and_export(deadline) or self._drain(deadline))
         finally:
             self._lock.release()
 
@@ -130,7 +132,7 @@ class Reporter:
                     if self._stop.is_set():
                         return
                     if self._exporter.pending_bytes:
-                        self._note(self._timed(self._exporter.retry))
+                        self._attempt(self._exporter.retry)
                     else:
                         self._close_and_export()
             except Exception:
@@ -146,7 +148,7 @@ class Reporter:
     def _drain(self, deadline: float) -> bool:
         """Retry the frozen window until it is gone or time is up."""
         while self._exporter.pending_bytes:
-            if self._note(self._timed(self._exporter.retry)):
+            if self._attempt(lambda: self._exporter.retry(_seconds_until(deadline))):
                 break
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -154,7 +156,8 @@ class Reporter:
             time.sleep(min(self._retry_seconds, remaining))
         return True
 
-    def _close_and_export(self) -> bool:
+    def _close_and_export(self, deadline: float | None = None) -> bool:
+        started = time.perf_counter()
         snapshot = self._windows % self._snapshot_every == 0
         start_ns, end_ns = self._window_start_ns, max(self._clock_ns(), self._window_start_ns + 1)
         records = (*self._source.close_window(snapshot=snapshot), *self._self_records())
@@ -162,17 +165,19 @@ class Reporter:
         window = Window(start_ns, end_ns, records)
         self._window_start_ns = end_ns
         self._windows += 1
-        return self._note(self._timed(lambda: self._exporter.export(window)))
+        self._seconds_on_window = time.perf_counter() - started
+        return self._attempt(lambda: self._exporter.export(window, _seconds_until(deadline)))
 
-    def _timed(self, attempt: Callable[[], Attempt]) -> Attempt:
+    def _attempt(self, hand_over: Callable[[], Attempt]) -> bool:
+        """Try, and remember what it took: one duration per window, its failed attempts included."""
         started = time.perf_counter()
         try:
-            return attempt()
+            attempt = hand_over()
         finally:
-            self._durations_seconds.append(time.perf_counter() - started)
-
-    def _note(self, attempt: Attempt) -> bool:
+            self._seconds_on_window += time.perf_counter() - started
+            self._most_pending_bytes = max(self._most_pending_bytes, self._exporter.pending_bytes)
         if attempt.delivered:
+            self._durations_seconds.append(self._seconds_on_window)
             if self._is_away:
                 logger.info("moescope: the endpoint answers again; nothing was lost")
             self._is_away = False
@@ -195,13 +200,18 @@ class Reporter:
         """What reporting cost since the last window. Nothing of it is lost: what is read here is sent."""
         durations, self._durations_seconds = self._durations_seconds, []
         failures, self._failures = self._failures, Counter()
+        most_pending_bytes, self._most_pending_bytes = self._most_pending_bytes, 0
         bounds = metrics.TELEMETRY_EXPORT_DURATION.bounds
         buckets = np.bincount(np.searchsorted(bounds, durations), minlength=len(bounds) + 1)
         return [
             Distribution(metrics.TELEMETRY_EXPORT_DURATION, buckets.astype(np.int64), sum(durations)),
-            Measurement(metrics.TELEMETRY_QUEUE_SIZE, self._exporter.pending_bytes),
+            Measurement(metrics.TELEMETRY_QUEUE_SIZE, most_pending_bytes),
             *(
                 Measurement(metrics.TELEMETRY_EXPORT_FAILURES, count, {REASON: reason})
                 for reason, count in sorted(failures.items())
             ),
         ]
+
+
+def _seconds_until(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)

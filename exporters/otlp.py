@@ -7,6 +7,7 @@ and the live counters, and an acknowledgement that got lost doubles nothing: the
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 
 from opentelemetry.sdk.resources import Resource
@@ -51,16 +52,18 @@ class OtlpExporter:
         """Size of the frozen requests that wait for their acknowledgement."""
         return sum(map(len, self._frozen))
 
-    def export(self, window: Window) -> Attempt:
+    def export(self, window: Window, timeout_seconds: float | None = None) -> Attempt:
         """Freeze ``window`` and try to hand it over. Only when nothing is pending."""
         self._frozen.extend(self._transport.encode(request) for request in self._packer.pack(window))
-        return self.retry()
+        return self.retry(timeout_seconds)
 
-    def retry(self) -> Attempt:
+    def retry(self, timeout_seconds: float | None = None) -> Attempt:
         """Send what is frozen, in order, up to the first request that is not taken."""
         reason = ""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while self._frozen:
-            answer = self._transport.send(self._frozen[0])
+            remaining = None if deadline is None else deadline - time.monotonic()
+            answer = self._transport.send(self._frozen[0], remaining)
             if answer.verdict is Verdict.AGAIN:
                 return Attempt(
                     delivered=False, reason=answer.reason, retry_after_seconds=answer.retry_after_seconds

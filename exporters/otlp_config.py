@@ -1,7 +1,8 @@
 """Where OTLP goes: the standard ``OTEL_*`` variables, metric-specific ones first.
 
-Specification: OpenTelemetry Protocol Exporter. Two places follow the Python SDK: the time-out is in seconds,
-and an endpoint without a scheme is plain text unless ``OTEL_EXPORTER_OTLP_INSECURE`` is false.
+Specification: OpenTelemetry Protocol Exporter. As in the Python SDK the time-out is in seconds. An endpoint
+of the environment without a scheme is encrypted unless ``OTEL_EXPORTER_OTLP_INSECURE`` is true; one that was
+given as an argument is plain text unless it is false.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def load_otlp_config(
     environ = os.environ if environ is None else environ
     if protocol is None:
         protocol = _choice(environ, "PROTOCOL", Protocol, Protocol.GRPC)
+    is_plain_by_default = endpoint is not None
     if endpoint is None:
         endpoint, is_base = _endpoint_from(environ, protocol)
     else:
@@ -86,7 +88,9 @@ def load_otlp_config(
     url = urlsplit(_with_scheme(endpoint))
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise SettingError(f"OTLP endpoint {endpoint!r} is no URL such as http://127.0.0.1:4317")
-    is_secure = url.scheme == "https" or ("://" not in endpoint and not _is_insecure(environ))
+    is_secure = url.scheme == "https" or (
+        "://" not in endpoint and not _is_insecure(environ, default=is_plain_by_default)
+    )
     if protocol is Protocol.GRPC:
         target = f"{url.hostname if ':' not in url.hostname else f'[{url.hostname}]'}:{url.port or 4317}"
     else:
@@ -120,8 +124,9 @@ def _with_scheme(endpoint: str) -> str:
     return endpoint if "://" in endpoint else f"http://{endpoint}"
 
 
-def _is_insecure(environ: Mapping[str, str]) -> bool:
-    return (_first(environ, "INSECURE") or "true").strip().lower() == "true"
+def _is_insecure(environ: Mapping[str, str], *, default: bool) -> bool:
+    text = _first(environ, "INSECURE")
+    return default if text is None else text.strip().lower() == "true"
 
 
 def _timeout(environ: Mapping[str, str]) -> float:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 import requests
+from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
@@ -61,8 +62,8 @@ class Transport(Protocol):
     def encode(self, request: bytes) -> bytes:
         """Compress as configured; what comes out is what is frozen."""
 
-    def send(self, body: bytes) -> Answer:
-        """Send encoded bytes. Never raises."""
+    def send(self, body: bytes, timeout_seconds: float | None = None) -> Answer:
+        """Send encoded bytes, for the configured or the given time-out, the shorter. Never raises."""
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -89,7 +90,7 @@ class HttpTransport:
             return gzip.compress(request, compresslevel=_GZIP_LEVEL, mtime=0)
         return request
 
-    def send(self, body: bytes) -> Answer:
+    def send(self, body: bytes, timeout_seconds: float | None = None) -> Answer:
         """See :meth:`Transport.send`."""
         config = self._config
         if self._session is None:
@@ -97,11 +98,10 @@ class HttpTransport:
             self._session.verify = config.certificate_file or True
             if config.client_certificate_file and config.client_key_file:
                 self._session.cert = (config.client_certificate_file, config.client_key_file)
+        timeout = _shorter(config.timeout_seconds, timeout_seconds)
         try:
-            response = self._session.post(
-                config.endpoint, data=body, headers=self._headers, timeout=config.timeout_seconds
-            )
-        except requests.RequestException as error:
+            response = self._session.post(config.endpoint, data=body, headers=self._headers, timeout=timeout)
+        except (requests.RequestException, OSError) as error:
             return Answer(Verdict.AGAIN, "unreachable", str(error))
         if response.status_code in _HTTP_OK:
             return _taken(response.content)
@@ -132,15 +132,18 @@ class GrpcTransport:
         """See :meth:`Transport.encode`. gRPC compresses the frame itself; the message stays the same."""
         return request
 
-    def send(self, body: bytes) -> Answer:
+    def send(self, body: bytes, timeout_seconds: float | None = None) -> Answer:
         """See :meth:`Transport.send`."""
-        if self._call is None:
-            self._open()
+        try:
+            if self._call is None:
+                self._open()
+        except OSError as error:
+            return Answer(Verdict.AGAIN, "certificate", str(error))
         compression = grpc.Compression.Gzip if self._config.compression is Compression.GZIP else None
         try:
             response = self._call(
                 body,
-                timeout=self._config.timeout_seconds,
+                timeout=_shorter(self._config.timeout_seconds, timeout_seconds),
                 metadata=tuple(self._config.headers.items()),
                 compression=compression,
             )
@@ -195,11 +198,19 @@ def _grpc_answer(error: Any) -> Answer:
 def _retry_info(error: Any) -> float | None:
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
-            for detail in Status.FromString(value).details:
+            try:
+                details = Status.FromString(value).details
+            except DecodeError:
+                return None  # a proxy's trailer; our own backoff is as good
+            for detail in details:
                 info = RetryInfo()
                 if detail.Unpack(info):
                     return float(info.retry_delay.ToMilliseconds()) / 1000
     return None
+
+
+def _shorter(configured: float, given: float | None) -> float:
+    return configured if given is None else max(min(configured, given), 0.001)
 
 
 def _http_message(response: requests.Response) -> str:

@@ -20,6 +20,7 @@ from moescope.cli_arguments import parse_duration
 from moescope.cli_progress import WindowProgress
 from moescope.schemas.errors import MissingExtraError, MoescopeError, UsageError
 from moescope.schemas.settings import Settings, load_settings
+from moescope.schemas.topology import MODEL_SHAPES
 
 app = typer.Typer(
     name="moescope",
@@ -128,9 +129,7 @@ def demo(
 
 @app.command()
 def simulate(
-    model: Annotated[
-        str, typer.Option(help="kimi-k3, deepseek-v3, qwen3-moe, gpt-oss or mixtral.")
-    ] = "kimi-k3",
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODEL_SHAPES)}.")] = "kimi-k3",
     ranks: Annotated[int, typer.Option(help="Expert-parallel ranks.", min=1)] = 8,
     tensor_parallel: Annotated[
         int,

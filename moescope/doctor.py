@@ -6,21 +6,22 @@ missing says so and is no fault.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 from moescope import __version__
 from moescope.exporters.otlp_config import Protocol, is_disabled, load_otlp_config
+from moescope.schemas.engines import VLLM_SUPPORTED_VERSION
 from moescope.schemas.errors import MoescopeError
 from moescope.schemas.settings import load_settings
-
-_KNOWN_VLLM = "0.32"
 
 
 class Verdict(StrEnum):
@@ -55,18 +56,18 @@ def run_doctor(*, dsn: str | None = None, as_json: bool = False) -> int:
 def examine(dsn: str | None = None) -> Iterable[Check]:
     """Look at everything, from this process outwards."""
     yield Check("moescope", Verdict.OK, f"version {__version__}")
-    looks: tuple[Callable[[], Iterable[Check]], ...] = (
-        _settings,
-        _switches,
-        _engines,
-        _endpoint,
-        lambda: _store(dsn),
-    )
-    for look in looks:
+    looks: Mapping[str, Callable[[], Iterable[Check]]] = {
+        "settings": _settings,
+        "telemetry": _switches,
+        "engines": _engines,
+        "OTLP endpoint": _endpoint,
+        "store": functools.partial(_store, dsn),
+    }
+    for subject, look in looks.items():
         try:
             yield from look()
         except MoescopeError as error:
-            yield Check(look.__name__.strip("_<>"), Verdict.WRONG, str(error))
+            yield Check(subject, Verdict.WRONG, str(error))
 
 
 def _settings() -> Iterable[Check]:
@@ -89,11 +90,11 @@ def _engines() -> Iterable[Check]:
         if importlib.util.find_spec(name) is None:
             continue
         version = next(filter(None, map(_version_of, packages)), "unknown")
-        if name == "vllm" and not version.startswith(_KNOWN_VLLM + "."):
+        if name == "vllm" and not version.startswith(VLLM_SUPPORTED_VERSION + "."):
             yield Check(
                 name,
                 Verdict.WRONG,
-                f"version {version}: the hook understands {_KNOWN_VLLM}; nothing is counted, serving goes on",
+                f"version {version}: the hook understands {VLLM_SUPPORTED_VERSION}; nothing is counted",
             )
         else:
             yield Check(name, Verdict.OK, f"version {version}")
@@ -106,11 +107,11 @@ def _engines() -> Iterable[Check]:
 
 def _endpoint() -> Iterable[Check]:
     config = load_otlp_config()
-    authority = config.endpoint if config.protocol is Protocol.GRPC else config.endpoint.split("/")[2]
-    host, _, port = authority.rpartition(":")
-    host, port = (host, port) if host else (authority, "443" if config.is_secure else "80")
+    is_url = config.protocol is Protocol.HTTP
+    url = urlsplit(config.endpoint if is_url else f"//{config.endpoint}")
+    port = url.port or (443 if config.is_secure else 80)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
+        socket.create_connection((url.hostname or "", port), timeout=2).close()
     except OSError as error:
         yield Check(
             "OTLP endpoint",

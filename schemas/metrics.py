@@ -341,7 +341,7 @@ TELEMETRY_QUEUE_SIZE: Final = Metric(
     Kind.UP_DOWN_COUNTER,
     "By",
     (),
-    "Bytes of the frozen window that waits for its acknowledgement.",
+    "Most bytes that waited for their acknowledgement since the window before; 0 when all went at once.",
 )
 
 METRICS: Final[tuple[Metric, ...]] = (

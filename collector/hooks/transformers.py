@@ -95,7 +95,7 @@ class InstrumentedModel:
         self._handles.append(base.register_forward_pre_hook(begin, with_kwargs=True))
         self._handles.append(base.register_forward_hook(end, always_call=True))
         for ordinal, router in enumerate(routers):
-            self._handles.append(router.register_forward_hook(_hand_over(counter, ordinal)))
+            self._handles.append(router.register_forward_hook(self._hand_over(counter, ordinal)))
 
     def begin_step(self, *segments: Segment) -> None:
         """See :meth:`moescope.collector.recorder.Recorder.begin_step`."""
@@ -128,31 +128,40 @@ class InstrumentedModel:
         segments: tuple[Segment, ...] = ()
         try:
             segments = segments_of_forward(self._signature.bind(*args, **kwargs).arguments)
+            self._recorder.begin_step(*segments)
         except Exception:
-            logger.exception("moescope: expert load is not counted any more; the model goes on")
-            self._unhook()
-        self._recorder.begin_step(*segments)
+            self._give_up()
 
     def _end(self, _module: Any, _args: tuple[Any, ...], _output: Any) -> None:
         # Gradient checkpointing computes the layers again in the backward pass: that is no new load.
-        if torch.is_grad_enabled():
-            self._recorder.begin_step()
+        try:
+            if torch.is_grad_enabled():
+                self._recorder.begin_step()
+        except Exception:
+            self._give_up()
+
+    def _hand_over(self, counter: TorchExpertCounter, ordinal: int) -> Callable[[Any, Any, Any], None]:
+        device = counter.device
+
+        def hand_over(_router: Any, _args: Any, output: Any) -> None:
+            try:
+                ids = output[_SELECTED_IDS]
+                # Layers of a model that is spread over devices.
+                counter.add(ordinal, ids if ids.device == device else ids.to(device, non_blocking=True))
+            except Exception:
+                self._give_up()
+
+        return hand_over
+
+    def _give_up(self) -> None:
+        """Stop watching: the hook may fail, the model may not."""
+        logger.error("moescope: expert load is not counted any more; the model goes on", exc_info=True)  # noqa: LOG014 - called from handlers
+        self._unhook()
 
     def _unhook(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-
-
-def _hand_over(counter: TorchExpertCounter, ordinal: int) -> Callable[[Any, Any, Any], None]:
-    device = counter.device
-
-    def hand_over(_router: Any, _args: Any, output: Any) -> None:
-        ids = output[_SELECTED_IDS]
-        # Layers of a model that is spread over devices.
-        counter.add(ordinal, ids if ids.device == device else ids.to(device, non_blocking=True))
-
-    return hand_over
 
 
 def _find_routers(model: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from moescope.collector.hooks import vllm_shutdown
 from moescope.collector.hooks.vllm_worker import MakeRecorder, WorkerHook
+from moescope.schemas.engines import VLLM_SUPPORTED_VERSION
 
 logger = logging.getLogger("moescope")
 
-SUPPORTED_VERSION: Final = "0.32"
 _MARK: Final = "_moescope_original"
 
 
@@ -28,14 +28,14 @@ def install(make_recorder: MakeRecorder) -> bool:
     """
     import vllm  # noqa: PLC0415 - engines are imported where they are there
 
-    if vllm.__version__.split(".")[:2] != SUPPORTED_VERSION.split("."):
+    if vllm.__version__.split(".")[:2] != VLLM_SUPPORTED_VERSION.split("."):
         # The plug-in loads in every process of an engine; the first one says it for all.
         level = logging.WARNING if multiprocessing.parent_process() is None else logging.DEBUG
         logger.log(
             level,
             "moescope: this release watches vLLM %s.x and leaves vLLM %s alone. "
             "Install the moescope release made for it, or set MOESCOPE_ENABLED=0 to silence this",
-            SUPPORTED_VERSION,
+            VLLM_SUPPORTED_VERSION,
             vllm.__version__,
         )
         return False

@@ -80,6 +80,16 @@ def test_padding_rows_are_known_from_the_device(source: ExpertLoadSource):
     assert token_rows(source.close_window(snapshot=False))[("", "padding")] == 2
 
 
+def test_ids_outside_the_model_are_reported_once(source: ExpertLoadSource, caplog: pytest.LogCaptureFixture):
+    for _ in range(2):
+        source.begin_step((Row.DECODE, 1))
+        source.record_topk(1, np.array([[0, 5]]))
+        source.close_window(snapshot=False)
+
+    [said] = [record.message for record in caplog.records]
+    assert said.startswith("moescope: 1 selected ids are outside 0 … 4 of tiny")
+
+
 def test_counts_made_by_the_engine_add_to_those_made_here(source: ExpertLoadSource):
     source.begin_step((Row.DECODE, 1))
     source.record_topk(1, np.array([[0, 1]]))

@@ -38,12 +38,12 @@ class InMemoryExporter:
     def pending_bytes(self) -> int:
         return 13 if self._frozen else 0
 
-    def export(self, window: Window) -> Attempt:
+    def export(self, window: Window, timeout_seconds: float | None = None) -> Attempt:
         assert self._frozen is None, "a second window must not be closed while one is pending"
         self._frozen = window
         return self.retry()
 
-    def retry(self) -> Attempt:
+    def retry(self, timeout_seconds: float | None = None) -> Attempt:
         self.attempts += 1
         if self.answers and not (answer := self.answers.pop(0)).delivered:
             return answer
@@ -116,7 +116,7 @@ def test_nothing_is_lost_while_the_endpoint_is_away(clock: Clock):
     assert value_of(exporter.taken[1], metrics.TELEMETRY_EXPORT_FAILURES) == 3
 
 
-def test_every_attempt_is_measured(clock: Clock):
+def test_every_window_is_measured(clock: Clock):
     reporter, _, exporter = make_reporter(clock)
     exporter.answers = [AWAY]
     reporter.flush(0)
@@ -129,7 +129,18 @@ def test_every_attempt_is_measured(clock: Clock):
         for record in window.records
         if record.metric is metrics.TELEMETRY_EXPORT_DURATION
     ]
-    assert durations == [0, 2, 1]
+    assert durations == [0, 1, 1], "one a window, its failed attempts included"
+
+
+def test_queue_size_is_the_most_that_waited_since_the_window_before(clock: Clock):
+    reporter, _, exporter = make_reporter(clock)
+    reporter.flush(1)
+    exporter.answers = [AWAY]
+    reporter.flush(1)
+    reporter.flush(1)
+    reporter.flush(1)
+
+    assert [value_of(window, metrics.TELEMETRY_QUEUE_SIZE) for window in exporter.taken] == [0, 0, 13, 0]
 
 
 def test_every_nth_window_carries_the_snapshot(clock: Clock):

@@ -49,6 +49,15 @@ def test_scheme_decides_over_encryption(endpoint: str, environ: dict[str, str], 
     assert (config.endpoint, config.is_secure) == (target, is_secure)
 
 
+@pytest.mark.parametrize(("insecure", "is_secure"), [(None, True), ("true", False), ("false", True)])
+def test_endpoint_of_the_environment_without_a_scheme_is_encrypted_by_default(insecure, is_secure: bool):
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "a:1"}
+    if insecure is not None:
+        environ["OTEL_EXPORTER_OTLP_INSECURE"] = insecure
+
+    assert load_otlp_config(environ).is_secure is is_secure
+
+
 def test_headers_time_out_and_compression_are_read_metric_specific_first():
     config = load_otlp_config(
         {

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -184,3 +186,32 @@ def test_switched_off_means_not_a_single_request(endpoint):
     run(endpoint, "assert type(recorder).__name__ == 'NullRecorder'", OTEL_SDK_DISABLED="true")
 
     assert endpoint.bodies == []
+
+
+def test_end_keeps_its_time_out_where_the_endpoint_accepts_and_never_answers():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        endpoint = SimpleNamespace(url=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        for endpoint.protocol in ("grpc", "http/protobuf"):
+            script = "before = time.monotonic(); recorder.close(1.0); print(time.monotonic() - before)"
+            process = start(endpoint, script)
+            output, errors = process.communicate(timeout=60)
+
+            assert float(output) < 8, "one second was given; ten is the time-out of a request"
+            assert "lost with this process" in errors
+
+
+def test_certificate_that_is_not_there_keeps_neither_serving_nor_the_end_of_the_process(endpoint):
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "https://127.0.0.1:1",
+        "OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere/ca.pem",
+        "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "0.2",
+    }
+    script = "assert not recorder.flush(0.1); print('ready', flush=True); time.sleep(60)"
+    process = start(endpoint, script, **environ)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+
+    assert process.returncode == -signal.SIGTERM

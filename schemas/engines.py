@@ -1,0 +1,8 @@
+"""Which versions of an engine its hook was written and tested for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VLLM_SUPPORTED_VERSION: Final = "0.32"
+"""Major and minor version; with another one the hook warns once and counts nothing."""

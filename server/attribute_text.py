@@ -59,6 +59,16 @@ def int_attribute(attributes: Iterable[KeyValue], key: str) -> int | None:
     return found
 
 
+def string_attribute(attributes: Iterable[KeyValue], key: str) -> str | None:
+    """Return the string under ``key``; None where there is none or where it is no string."""
+    found = None
+    for item in attributes:
+        if item.key == key:
+            is_string = item.value.WhichOneof("value") == "string_value"
+            found = str(item.value.string_value) if is_string else None
+    return found
+
+
 def double_text(number: float) -> str:
     """Return the shortest text of a double, positional between 1e-6 and 1e21 as JSON has it."""
     if not math.isfinite(number):

@@ -24,6 +24,7 @@ ExportResponse: TypeAlias = metrics_service_pb2.ExportMetricsServiceResponse
 
 EXPORT_METHOD: Final = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 NO_RECORDED_VALUE: Final = metrics_pb2.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+DELTA_TEMPORALITY: Final = metrics_pb2.AGGREGATION_TEMPORALITY_DELTA
 UNSPECIFIED_TEMPORALITY: Final = metrics_pb2.AGGREGATION_TEMPORALITY_UNSPECIFIED
 
 _FILES: Final = (common_pb2, resource_pb2, metrics_pb2, metrics_service_pb2)

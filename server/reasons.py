@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from moescope.schemas import attributes as a
+from moescope.schemas.metrics import TOKENS
+
 
 class Reason(StrEnum):
     """The closed vocabulary of the ``reason`` label."""
@@ -18,6 +21,8 @@ class Reason(StrEnum):
     TOO_OLD = "too_old"
     START_AFTER_END = "start_after_end"
     NO_TEMPORALITY = "no_temporality"
+    NOT_DELTA = "not_delta"
+    PHASE = "phase"
     BUCKET_MISMATCH = "bucket_mismatch"
     BOUNDS_NOT_INCREASING = "bounds_not_increasing"
     COUNT_MISMATCH = "count_mismatch"
@@ -39,6 +44,15 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.TOO_OLD: "the point lies further in the past than max_age_seconds",
     Reason.START_AFTER_END: "start_time_unix_nano lies after time_unix_nano",
     Reason.NO_TEMPORALITY: "the aggregation temporality is unspecified; OTLP asks for delta or cumulative",
+    Reason.NOT_DELTA: (
+        "this metric is summed over its windows and must come as deltas; set "
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta at the sender, and leave the processor "
+        "deltatocumulative out of a Collector in between"
+    ),
+    Reason.PHASE: (
+        f"the attribute {a.PHASE} must be one of {', '.join(phase.value for phase in a.Phase)}; "
+        f"rows of {TOKENS.name} that are no part of the load name why in {a.EXCLUDED}"
+    ),
     Reason.BUCKET_MISMATCH: "there must be one bucket more than bounds, or neither",
     Reason.BOUNDS_NOT_INCREASING: "the bounds must be finite and strictly increasing",
     Reason.COUNT_MISMATCH: "count is not the sum of the buckets",

@@ -19,6 +19,7 @@ from moescope.schemas.settings import Settings
 from moescope.server.attribute_text import int_attribute
 from moescope.server.bucket_checks import MAX_COUNT, Checks, bucket_checks
 from moescope.server.buckets import BoolArray, Buckets, UIntArray
+from moescope.server.load_checks import load_checks
 from moescope.server.model_shapes import ModelShapes
 from moescope.server.otlp_decode import Block, PointKind
 from moescope.server.otlp_messages import NO_RECORDED_VALUE, UNSPECIFIED_TEMPORALITY
@@ -94,8 +95,10 @@ class Validator:
     def _checks(self, block: Block, now_ns: int) -> Checks:
         yield from self._time_checks(block.points, now_ns)
         yield from _VALUE_CHECKS[block.kind](block)
+        metric = get_metric(block.name) if is_registered(block.name) else None
+        if metric is not None:
+            yield from load_checks(block, metric)
         if block.buckets is not None:
-            metric = get_metric(block.name) if is_registered(block.name) else None
             indexed = _is_index_encoded(block, metric)
             yield from bucket_checks(_counts(block.points), block.buckets, indexed)
             if metric is not None and metric.encoding is Encoding.BY_EXPERT:

@@ -7,12 +7,13 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from moescope.schemas import attributes as a
-from moescope.schemas.metrics import EXPERT_REPLICAS, RANK_IO
+from moescope.schemas.metrics import EXPERT_DURATION, EXPERT_REPLICAS, EXPERT_TOKENS, RANK_IO, TOKENS
 from moescope.schemas.settings import Settings
 from moescope.server.otlp_decode import Encoding, decode
 from moescope.server.reasons import SENTENCES, Reason
 from moescope.server.validate import Validator
 from tests.server.otlp_requests import (
+    CUMULATIVE,
     counter,
     gauge,
     histogram,
@@ -70,9 +71,12 @@ def test_good_point_is_kept(judge):
         ({"bucket_counts": [2**64 - 1, 1, 0, 0], "count": 0}, Reason.COUNT_OUT_OF_RANGE),
         ({"bucket_counts": [2**63, 2**63, 0, 0], "count": 0}, Reason.COUNT_OUT_OF_RANGE),
         ({"attributes": key_values({a.PHASE: "decode"})}, Reason.NO_LAYER),
-        ({"attributes": key_values({a.LAYER: "1"})}, Reason.NO_LAYER),
-        ({"attributes": key_values({a.LAYER: 5})}, Reason.LAYER_OUT_OF_RANGE),
-        ({"attributes": key_values({a.LAYER: -1})}, Reason.LAYER_OUT_OF_RANGE),
+        ({"attributes": key_values({a.LAYER: "1", a.PHASE: "decode"})}, Reason.NO_LAYER),
+        ({"attributes": key_values({a.LAYER: 5, a.PHASE: "decode"})}, Reason.LAYER_OUT_OF_RANGE),
+        ({"attributes": key_values({a.LAYER: -1, a.PHASE: "decode"})}, Reason.LAYER_OUT_OF_RANGE),
+        ({"attributes": key_values({a.LAYER: 1})}, Reason.PHASE),
+        ({"attributes": key_values({a.LAYER: 1, a.PHASE: "Decode"})}, Reason.PHASE),
+        ({"attributes": key_values({a.LAYER: 1, a.PHASE: 13})}, Reason.PHASE),
         ({"sum": math.nan}, Reason.NOT_FINITE),
         ({"max": math.inf}, Reason.NOT_FINITE),
     ],
@@ -158,6 +162,42 @@ def test_histogram_without_buckets_is_kept(judge):
 def test_unspecified_temporality_is_rejected(judge):
     verdict = judge(histogram(GOOD, temporality=0), counter(13, temporality=0))
     assert dict(verdict.rejected) == {Reason.NO_TEMPORALITY: 2}
+
+
+def test_cumulative_load_is_rejected_with_the_way_out(judge):
+    verdict = judge(
+        histogram(GOOD, GOOD, temporality=CUMULATIVE),
+        histogram(GOOD, name=EXPERT_DURATION.name, unit="ns", temporality=CUMULATIVE),
+        counter(13, temporality=CUMULATIVE),
+        histogram(GOOD),
+        counter(13),
+    )
+    assert (verdict.accepted, dict(verdict.rejected)) == (2, {Reason.NOT_DELTA: 4})
+    named = [str(error).partition(" ")[0] for error in verdict.errors]
+    assert named == [EXPERT_TOKENS.name, EXPERT_DURATION.name, TOKENS.name]
+    assert all("TEMPORALITY_PREFERENCE=delta" in str(error) for error in verdict.errors)
+
+
+def test_cumulative_points_of_what_is_no_load_are_kept(judge):
+    requests = counter(23, name="requests", temporality=CUMULATIVE)
+    waits = histogram(plain_point(), name="wait", temporality=CUMULATIVE)
+    copies = histogram(GOOD, name=EXPERT_REPLICAS.name, temporality=CUMULATIVE)
+    assert judge(requests, waits, copies).accepted == 3
+
+
+def tokens(**attributes: str) -> Metric:
+    return counter(13, attributes=key_values({f"moe.{key}": value for key, value in attributes.items()}))
+
+
+def test_tokens_of_the_load_need_a_phase_and_the_others_do_not(judge):
+    verdict = judge(
+        tokens(excluded="none"),
+        tokens(excluded="none", phase="mixed"),
+        tokens(excluded="none", phase="prefill"),
+        tokens(excluded="padding"),
+    )
+    assert (verdict.accepted, dict(verdict.rejected)) == (2, {Reason.PHASE: 2})
+    assert "moe.phase must be one of prefill, decode" in str(verdict.errors[0])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

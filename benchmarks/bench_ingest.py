@@ -255,6 +255,7 @@ def main() -> None:
         "ingest",
         indexed_rate / row_rate,
         "times more counts per second",
+        at_least=6,
         ratio_to_rows_without_decoding=round(indexed_rate / bare_row_rate, 2),
         counts_per_second=round(indexed_rate),
         row_per_expert_counts_per_second=round(row_rate),

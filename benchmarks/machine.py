@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,23 @@ def describe_machine() -> str:
     return f"{model}, {cores} cores, Python {platform.python_version()}, numpy {np.__version__}"
 
 
-def print_result(name: str, ratio: float, unit: str, **figures: Any) -> None:
-    """Print the one JSON object that ends a benchmark's output."""
-    print(
-        json.dumps(
-            {"name": name, "ratio": round(ratio, 4), "unit": unit, "machine": describe_machine(), **figures}
-        )
-    )
+def print_result(
+    name: str,
+    ratio: float,
+    unit: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    **figures: Any,
+) -> None:
+    """Print the one JSON object that ends a benchmark's output; exit with 1 where the ratio misses its limit.
+
+    A run with ``--quick`` is a smoke test: too short to judge, it only reports.
+    """
+    is_met = (at_least is None or ratio >= at_least) and (at_most is None or ratio <= at_most)
+    limits = {"at_least": at_least, "at_most": at_most}
+    result = {"name": name, "ratio": round(ratio, 4), "unit": unit, "machine": describe_machine()}
+    result |= {key: limit for key, limit in limits.items() if limit is not None}
+    print(json.dumps({**result, "is_met": is_met, **figures}), flush=True)
+    if not is_met and "--quick" not in sys.argv:
+        sys.exit(1)

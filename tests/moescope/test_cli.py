@@ -171,3 +171,33 @@ def test_migrate_shows_and_applies_over_http(tmp_path: Path):
         assert made.sql("SELECT count() FROM elsewhere.expert_activations_per_minute") == [["0"]]
     finally:
         made.stop()
+
+
+def test_doctor_names_what_does_not_answer_and_the_way_out():
+    endpoint, store = free_ports(2)
+    done = run(
+        *("doctor", "--json", "--dsn", f"http://127.0.0.1:{store}/moescope"),
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{endpoint}",
+    )
+
+    wrong = {
+        check["subject"]: check["message"]
+        for check in json.loads(done.stdout)["checks"]
+        if check["verdict"] == "wrong"
+    }
+    assert done.returncode == 1
+    assert set(wrong) == {"OTLP endpoint", "store"}
+    assert f"127.0.0.1:{endpoint}" in wrong["OTLP endpoint"]
+    assert f"127.0.0.1:{store}" in wrong["store"]
+    assert all("moescope serve" in message for message in wrong.values())
+
+
+def test_doctor_reads_an_ipv6_endpoint_without_a_port():
+    done = run(
+        *("doctor", "--json"),
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://[::1]",
+        OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+    )
+
+    assert "Traceback" not in done.stderr
+    assert "http://[::1]/v1/metrics" in done.stdout

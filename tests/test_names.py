@@ -1,0 +1,40 @@
+"""Nothing names a metric, an attribute or a setting that is not declared."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from moescope.schemas import attributes
+from moescope.schemas.metrics import METRICS
+from moescope.schemas.settings import setting_rows
+
+ROOT = Path(__file__).parent.parent
+TRACKED = subprocess.run(
+    ["git", "ls-files", "*.py", "*.sql", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.split()
+# Tests name what does not exist on purpose.
+FILES = [path for path in TRACKED if not path.startswith(("tests/", "moescope/schemas"))]
+
+DECLARED = {metric.name for metric in METRICS} | {
+    value for value in vars(attributes).values() if isinstance(value, str) and "." in value
+}
+NAME = re.compile(r"(?<![\w./-])(?:moe|gen_ai)\.[a-z_]+(?:\.[a-z_]+)*")
+SETTING = re.compile(r"\bMOESCOPE_[A-Z_]+\b")
+# Families and wildcards in prose, and what only tests and tools read.
+PROSE = {"MOESCOPE_", "MOESCOPE_CORE_PYTHON", "MOESCOPE_ARTIFACTS"}
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_every_metric_and_attribute_that_a_file_names_is_declared(path: str):
+    named = set(NAME.findall((ROOT / path).read_text(encoding="utf-8")))
+
+    assert {name for name in named if not any(known.startswith(name) for known in DECLARED)} == set()
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_every_setting_that_a_file_names_is_declared(path: str):
+    named = set(SETTING.findall((ROOT / path).read_text(encoding="utf-8")))
+
+    assert named - {row.env for row in setting_rows()} - PROSE == set()

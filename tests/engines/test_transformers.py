@@ -74,7 +74,7 @@ class InMemoryExporter:
     def __init__(self):
         self.windows = []
 
-    def export(self, window):
+    def export(self, window, timeout_seconds=None):
         self.windows.append(window)
         return Attempt(delivered=True)
 
@@ -278,6 +278,28 @@ def test_inputs_that_cannot_be_understood_end_the_counting_and_not_the_model(cap
     model(input_ids=ids, attention_mask=mask)
     recorder.close()
     assert exporter.tokens() == {}
+
+
+def test_router_that_hands_out_something_else_ends_the_counting_and_not_the_model(caplog):
+    model, exporter = tiny("olmoe"), InMemoryExporter()
+    ids, mask = prompts()
+    with torch.no_grad():
+        expected = model(input_ids=ids, attention_mask=mask).logits
+    recorder = watch(model, exporter)
+    router = next(m for m in model.modules() if type(m).__name__ in ROUTER_OF_FAMILY.values())
+    with caplog.at_level(logging.ERROR, "moescope"), torch.no_grad():
+        # What a later Transformers might do: two values where there are three.
+        recorder._hand_over(_NoCounter(), 0)(router, (), ("logits", "weights"))
+        found = model(input_ids=ids, attention_mask=mask).logits
+
+    assert "expert load is not counted any more" in caplog.text
+    assert torch.equal(found, expected)
+    recorder.close()
+    assert exporter.tokens() == {}
+
+
+class _NoCounter:
+    device = torch.device("cpu")
 
 
 def test_the_identity_is_read_off_the_model():

@@ -58,7 +58,7 @@ class InMemoryExporter:
     def __init__(self):
         self.windows = []
 
-    def export(self, window):
+    def export(self, window, timeout_seconds=None):
         self.windows.append(window)
         return Attempt(delivered=True)
 

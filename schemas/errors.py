@@ -14,6 +14,7 @@
     ├── StoreError                 the store cannot answer
     │   ├── StoreUnavailableError  nobody answers at the DSN; worth trying again
     │   ├── QueueFullError         more requests wait than the settings allow; worth trying again soon
+    │   ├── RequestRefusedError    the store refuses the rows of requests for good; they are set aside
     │   ├── MigrationError         the schema is missing, newer, or was edited after its release
     │   └── QueryError             the store refused a query; carries ClickHouse's code and name
     ├── RejectedPointError         a point that cannot be stored; the rest of its batch can
@@ -95,6 +96,14 @@ class QueueFullError(StoreError):
     def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class RequestRefusedError(StoreError):
+    """The store refuses the rows of requests for good. ``digests`` says of which; others are stored."""
+
+    def __init__(self, message: str, *, digests: frozenset[bytes]) -> None:
+        super().__init__(message)
+        self.digests = digests
 
 
 class MigrationError(StoreError):

@@ -18,6 +18,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from moescope.schemas.errors import (
     MalformedRequestError,
     QueueFullError,
+    RequestRefusedError,
     RequestTooLargeError,
     StoreUnavailableError,
     UnauthenticatedError,
@@ -53,8 +54,9 @@ def failure_of(error: Exception) -> Failure:
         return Failure("unavailable", grpc.StatusCode.UNAVAILABLE, 503, UNAVAILABLE_RETRY_SECONDS)
     if isinstance(error, RequestTooLargeError):
         return Failure("too_large", grpc.StatusCode.INVALID_ARGUMENT, 413)
-    if isinstance(error, MalformedRequestError):
-        return Failure("malformed", grpc.StatusCode.INVALID_ARGUMENT, 400)
+    if isinstance(error, MalformedRequestError | RequestRefusedError):
+        outcome = "malformed" if isinstance(error, MalformedRequestError) else "refused"
+        return Failure(outcome, grpc.StatusCode.INVALID_ARGUMENT, 400)
     if isinstance(error, UnauthenticatedError):
         return Failure("unauthenticated", grpc.StatusCode.UNAUTHENTICATED, 401)
     return Failure("failed", grpc.StatusCode.UNAVAILABLE, 503, UNAVAILABLE_RETRY_SECONDS)

@@ -158,7 +158,7 @@ class Server:
         stack.callback(directory.close)
         engine = Engine(directory.engine, self.settings)
         stack.callback(engine.close)
-        store = EmbeddedStore(engine, directory)
+        store = EmbeddedStore(engine, directory, self.metrics)
         stack.callback(store.close)
         self.metrics.set_versions(_version(), engine.version)
         executor = _executor(stack, self.settings.sql_threads, "moescope-sql")

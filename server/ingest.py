@@ -56,6 +56,7 @@ class Ingest:
             MalformedRequestError: the body is no OTLP, or too large once spread out.
             QueueFullError: too many requests wait.
             StoreUnavailableError: the store did not take it; the same request may come again.
+            RequestRefusedError: the store will never take it.
         """
         request, verdict = self._prepare(body, encoding)
         if request.tables:

@@ -34,7 +34,8 @@ class OwnMetrics:
         self.requests = Counter(
             "moescope_ingest_requests",
             "OTLP requests answered, by protocol (grpc or http) and outcome "
-            "(stored, partial, malformed, too_large, unauthenticated, queue_full, unavailable).",
+            "(stored, partial, malformed, too_large, unauthenticated, queue_full, unavailable, "
+            "refused).",
             ["protocol", "outcome"],
             registry=self.registry,
         )
@@ -58,6 +59,11 @@ class OwnMetrics:
         self.rows = Counter(
             "moescope_ingest_rows",
             "Rows handed to the store, repeated requests included.",
+            registry=self.registry,
+        )
+        self.refused_batches = Counter(
+            "moescope_ingest_refused_batches",
+            "Batches that the engine refuses for good, set aside in journal/refused; the log says why.",
             registry=self.registry,
         )
         self.insert_seconds = Histogram(

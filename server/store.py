@@ -29,6 +29,7 @@ class Store(Protocol):
 
         Raises:
             StoreUnavailableError: some or all may be missing; the same requests may be committed again.
+            RequestRefusedError: the store will never take those that it names; the others are stored.
         """
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Final
 
-from moescope.schemas.errors import QueueFullError, StoreUnavailableError
+from moescope.schemas.errors import QueueFullError, RequestRefusedError, StoreUnavailableError
 from moescope.schemas.settings import Settings
 from moescope.server.landed_request import LandedRequest
 from moescope.server.own_metrics import OwnMetrics
@@ -94,9 +94,9 @@ class Writer:
         while batch := self._next_batch():
             error = self._commit(batch)
             with self._changed:
-                futures = [self._pending.pop(request.digest) for request in batch]
-            for future in futures:
-                if error is None:
+                futures = {request.digest: self._pending.pop(request.digest) for request in batch}
+            for digest, future in futures.items():
+                if error is None or (isinstance(error, RequestRefusedError) and digest not in error.digests):
                     future.set_result(None)
                 else:
                     future.set_exception(error)
@@ -120,7 +120,7 @@ class Writer:
         try:
             with self._metrics.insert_seconds.time():
                 self._store.commit(batch)
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, RequestRefusedError) as error:
             return error
         except Exception as error:
             _LOG.exception("storing %d requests failed", len(batch))

@@ -141,3 +141,15 @@ def test_token_whose_part_is_there_or_was_merged_is_kept(tmp_path, table):
 def test_token_without_a_part_is_taken_out(tmp_path, table, orphan):
     good = "1\t20261129_4_4_0\thash\n"
     assert log_after_repair(tmp_path, table, good + orphan) == good
+
+
+def test_split_that_a_crash_cut_short_is_undone(tmp_path, monkeypatch):
+    journal = Journal(tmp_path)
+    batch = journal.write(REQUESTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "remove", lambda *_: None)
+        parts = journal.split(batch)
+    assert [part.digests for part in parts] == [(request.digest,) for request in REQUESTS]
+    assert list(Journal(tmp_path).unfinished()) == [batch]
+    assert len(Journal(tmp_path).split(batch)) == len(REQUESTS)
+    assert {found.token for found in Journal(tmp_path).unfinished()} == {part.token for part in parts}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from moescope.schemas import migrate
-from moescope.schemas.errors import SettingError, StoreUnavailableError
+from moescope.schemas.errors import QueryError, RequestRefusedError, SettingError, StoreUnavailableError
 from moescope.schemas.settings import Settings
 from moescope.server.data_directory import DataDirectory
 from moescope.server.embedded_store import EmbeddedStore
@@ -15,6 +15,7 @@ from moescope.server.engine import Engine
 from moescope.server.landed_request import LandedRequest, digest_of
 from moescope.server.landing import land
 from moescope.server.otlp_decode import Encoding, decode
+from moescope.server.own_metrics import OwnMetrics
 from moescope.server.remote_store import RemoteStore, redact
 from tests.server.otlp_requests import counter, expert_request, gauge, request_of, resource_of
 
@@ -207,7 +208,7 @@ def test_batch_stored_before_the_crash_is_not_stored_again(embedded, monkeypatch
     assert (landing_sum(engine), roll_up_sum(engine)) == ("125", "125")
 
 
-def test_batch_that_reached_the_landing_table_only_is_completed(embedded):
+def test_batch_that_a_view_refuses_is_set_aside_whole_and_completed_when_moved_back(embedded):
     engine, directory = embedded
     store = EmbeddedStore(engine, directory)
     with engine.handle() as handle:
@@ -215,18 +216,82 @@ def test_batch_that_reached_the_landing_table_only_is_completed(embedded):
             f"CREATE MATERIALIZED VIEW {engine.database}.broken TO {engine.database}.expert_load_1h AS "
             f"SELECT toDateTime64(throwIf(1), 0, 'UTC') AS time FROM {engine.database}.expert_load"
         )
-    with pytest.raises(StoreUnavailableError):
-        store.commit([landed(expert_request("svc", COUNTS))])
-    assert landing_sum(engine) == "125"
-    with pytest.raises(StoreUnavailableError, match="could not be stored yet"):
-        store.check()
-    with pytest.raises(StoreUnavailableError):
-        store.commit([landed(expert_request("svc", COUNTS * 2))])
+    requests = [landed(expert_request("svc", COUNTS * factor)) for factor in (1, 2)]
+    with pytest.raises(RequestRefusedError):
+        store.commit(requests)
+    assert landing_sum(engine) == "375"
+    assert store.check() is None
     with engine.handle() as handle:
         handle.query(f"DROP VIEW {engine.database}.broken")
+    for path in (directory.journal / "refused").iterdir():
+        path.rename(directory.journal / path.name)
+    store = EmbeddedStore(engine, directory)
+    store.commit(requests)
+    assert (landing_sum(engine), roll_up_sum(engine)) == ("375", "375")
+
+
+def refuse_instance(engine: Engine, instance: str) -> None:
+    """Make the landing table refuse the rows of one instance, and no others."""
+    with engine.handle() as handle:
+        handle.query(
+            f"ALTER TABLE {engine.database}.otel_metrics_histogram ADD CONSTRAINT refuse "
+            f"CHECK ResourceAttributes['service.instance.id'] != '{instance}'"
+        )
+
+
+def test_refused_request_is_set_aside_and_the_others_are_stored_once(embedded):
+    engine, directory = embedded
+    metrics = OwnMetrics()
+    store = EmbeddedStore(engine, directory, metrics)
+    refuse_instance(engine, "bad")
+    good, bad, more = (
+        landed(expert_request("svc", COUNTS * factor, instance=instance))
+        for factor, instance in ((1, "a"), (10, "bad"), (100, "c"))
+    )
+    with pytest.raises(RequestRefusedError, match="not stored") as caught:
+        store.commit([good, bad, more])
+    assert caught.value.digests == {bad.digest}
+    assert (landing_sum(engine), roll_up_sum(engine)) == (str(101 * 125),) * 2
+    assert b"moescope_ingest_refused_batches_total 1.0" in metrics.page()
+    assert {path.suffix for path in (directory.journal / "refused").iterdir()} == {".batch", ".arrow"}
+    assert list(directory.journal.glob("*.batch")) == []
+
+    store = EmbeddedStore(engine, directory)
+    assert store.resumed_batches == 0
+    with pytest.raises(RequestRefusedError):
+        store.commit([bad])
+    store.commit([good, more, landed(expert_request("svc", COUNTS * 1000))])
+    assert (landing_sum(engine), roll_up_sum(engine)) == (str(1101 * 125),) * 2
+
+
+def test_refused_batch_of_a_crashed_server_does_not_hold_up_later_ones(embedded, monkeypatch):
+    engine, directory = embedded
+    store = EmbeddedStore(engine, directory)
+    refuse_instance(engine, "bad")
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddedStore, "_store", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            store.commit([landed(expert_request("svc", COUNTS, instance=name)) for name in ("a", "bad")])
+    store = EmbeddedStore(engine, directory)
+    assert store.resumed_batches == 1
     store.commit([landed(expert_request("svc", COUNTS * 2))])
     assert (landing_sum(engine), roll_up_sum(engine)) == ("375", "375")
-    assert store.check() is None
+
+
+def test_passing_error_is_retried_twice_and_then_the_batch_is_set_aside(embedded, monkeypatch):
+    engine, directory = embedded
+    store = EmbeddedStore(engine, directory)
+    request = landed(expert_request("svc", COUNTS))
+    error = QueryError("Code: 241. DB::Exception: memory", code=241)
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddedStore, "_insert", lambda *_: (_ for _ in ()).throw(error))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError):
+                store.commit([request])
+        with pytest.raises(RequestRefusedError):
+            store.commit([request])
+    store.commit([landed(expert_request("svc", COUNTS * 2))])
+    assert landing_sum(engine) == "250"
 
 
 def test_journal_that_cannot_be_written_stores_nothing(embedded, monkeypatch):

@@ -6,8 +6,9 @@ from concurrent.futures import wait
 import pyarrow as pa
 import pytest
 
-from moescope.schemas.errors import QueueFullError, StoreUnavailableError
+from moescope.schemas.errors import QueueFullError, RequestRefusedError, StoreUnavailableError
 from moescope.schemas.settings import Settings
+from moescope.server.answers import failure_of, status_message
 from moescope.server.landed_request import LandedRequest
 from moescope.server.own_metrics import OwnMetrics
 from moescope.server.writer import Writer
@@ -141,3 +142,19 @@ def test_depth_is_on_the_metrics_page(store):
     assert b"moescope_ingest_queue_requests 1.0" in metrics.page()
     store.gate.set()
     writer.close()
+
+
+def test_only_the_refused_request_of_a_batch_is_told_so_and_not_to_come_again(writer, store):
+    first = busy(writer, store)
+    good, bad = writer.submit(request(13)), writer.submit(request(23))
+    store.error = RequestRefusedError("refused", digests=frozenset({request(23).digest}))
+    store.gate.set()
+    assert first.result(10) is None
+    assert good.result(10) is None
+    error = bad.exception(10)
+    failure = failure_of(error)
+    assert (failure.outcome, failure.http_status, failure.grpc_code.name) == (
+        *("refused", 400),
+        "INVALID_ARGUMENT",
+    )
+    assert list(status_message(failure, str(error)).details) == []

@@ -1,8 +1,10 @@
 """What the two pages say and do in a real browser. The simulator plants expert 347 of layer 40."""
 
+import contextlib
 import re
 
 import pytest
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
@@ -116,10 +118,15 @@ def test_zoom_outlives_a_refresh_and_a_double_click_ends_it(open_page):
     low, high = page.evaluate(shown)
     assert 240 < low < 300
     assert 420 < high < 480
-    page.mouse.dblclick(area["x"] + 0.4 * area["width"], area["y"] + 0.4 * area["height"])
-    page.wait_for_timeout(3_000)
-    low, high = page.evaluate(shown)
-    assert (low, high) == (-0.5, 895.5)
+    whole = f"() => String(({shown})()) === '-0.5,895.5'"
+    for _ in range(4):
+        # Between the two clicks a refresh may have drawn the chart anew; a person clicks again then.
+        page.mouse.dblclick(area["x"] + 0.4 * area["width"], area["y"] + 0.4 * area["height"])
+        with contextlib.suppress(PlaywrightTimeoutError):
+            page.wait_for_function(whole, timeout=8_000)
+            break
+    page.wait_for_timeout(13_000)
+    assert page.evaluate(shown) == [-0.5, 895.5], "nor does a refresh bring the zoom back"
 
 
 def test_pointer_says_a_cell_in_a_sentence(open_page):

@@ -17,7 +17,7 @@ def list_quality_findings(quality: Quality) -> Iterator[Finding]:
     """Say who is silent, who counts nothing, whose counts do not add up, and what had to be sent again."""
     if quality.silent:
         yield (
-            _nothing_arrives(quality)
+            _nothing_new(quality)
             if not quality.reporting
             else _about_ranks(
                 quality.silent, "silent; what the experts did for them is missing from every number"
@@ -37,13 +37,14 @@ def list_quality_findings(quality: Quality) -> Iterator[Finding]:
         )
 
 
-def _nothing_arrives(quality: Quality) -> Finding:
+def _nothing_new(quality: Quality) -> Finding:
+    """Of windows, not of arrivals: a window sent late is old when it arrives."""
     service = quality.silent[0].service
     return Finding(
         Severity.PROBLEM,
-        f"Nothing has arrived from {service} for {words.duration(quality.lag_seconds or 0)}.",
-        "The pages show the newest that is stored. Is the engine running, and its endpoint reachable? "
-        "`moescope doctor` checks both.",
+        f"The newest window of {service} is {words.duration(quality.lag_seconds or 0)} old.",
+        "The pages show the newest that is stored; while kept windows are sent late, they catch up. "
+        "Otherwise: is the engine running, and its endpoint reachable? `moescope doctor` checks both.",
         _BEFORE_ALL,
         service,
     )
@@ -62,7 +63,7 @@ def _about_ranks(instances: Sequence[InstanceHealth], what: str) -> Finding:
     return Finding(
         Severity.PROBLEM,
         f"{words.listed('rank', ranks)} of {newest.service} {'is' if len(ranks) == 1 else 'are'} {what}.",
-        f"Last heard of {words.duration(newest.lag_seconds)} ago. "
+        f"The newest window is {words.duration(newest.lag_seconds)} old. "
         "`moescope report quality` lists every process.",
         _BEFORE_ALL,
         newest.service,

@@ -148,7 +148,16 @@ def test_some_silent_ranks_are_named():
 def test_a_fleet_that_fell_silent_is_one_sentence():
     processes = [_process(rank, "silent", lag_seconds=720.0 + rank) for rank in range(8)]
     (finding,) = _find(processes=processes)
-    assert finding.title == "Nothing has arrived from known-fleet for 12 min."
+    assert finding.title == "The newest window of known-fleet is 12 min old."
+
+
+def test_silence_is_told_by_the_age_of_windows_which_holds_while_late_ones_arrive():
+    fleet = _find(processes=[_process(rank, "silent", lag_seconds=5_400.0) for rank in range(8)])
+    rank = _find(processes=[_process(0), _process(5, "silent", lag_seconds=5_400.0)])
+    assert "while kept windows are sent late, they catch up" in fleet[0].detail
+    assert "`moescope doctor`" in fleet[0].detail
+    assert rank[0].detail.startswith("The newest window is 90 min old.")
+    assert not any("arrived" in one.title + one.detail for one in (*fleet, *rank))
 
 
 def test_process_that_was_replaced_is_not_silent():

@@ -13,6 +13,7 @@ from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.imbalance import BALANCEDNESS_FORMULA, RATIO_FORMULA, Imbalance
 from moescope.analysis.report_sections import DEFAULT_WIDTH, describe_scope, print_sections
+from moescope.analysis.skew_report import print_skew, skew_dicts
 from moescope.analysis.text_table import Column, render_table
 
 _COLUMNS: Final = (
@@ -42,14 +43,21 @@ class ImbalanceReport:
         return print_sections(self.assessments, self.service, lambda one: self._section(one, width))
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON shape: ``scopes[] → layers[]``, every layer; a layer without tokens has null ratios."""
+        """The JSON shape: ``scopes[] → layers[]`` and ``skew[]``, every layer; null without tokens."""
         return {
             "formula": {"ratio": RATIO_FORMULA, "balancedness": BALANCEDNESS_FORMULA},
             "acceptable_ratio": self.acceptable_ratio,
-            "scopes": [describe_scope(one) | {"layers": _layers_dict(one)} for one in self.assessments],
+            "scopes": [
+                describe_scope(one) | {"layers": _layers_dict(one), "skew": skew_dicts(one)}
+                for one in self.assessments
+            ],
         }
 
     def _section(self, assessment: LoadAssessment, width: int) -> Iterator[str]:
+        yield from self._balance(assessment, width)
+        yield from print_skew(assessment)
+
+    def _balance(self, assessment: LoadAssessment, width: int) -> Iterator[str]:
         imbalance, placement = assessment.imbalance, assessment.placement
         if imbalance is None or placement is None:
             yield "No rank has said which experts it holds, so rank loads are unknown."

@@ -1,8 +1,9 @@
 """Expert load as the cells of a heatmap: values to read and the steps at which its colours change.
 
 Load spreads over orders of magnitude, so colours follow its logarithm while the values stay what they are:
-what the pointer shows is the number itself. Cells are small unsigned or single-precision numbers because
-82,432 of them travel to the browser at every refresh.
+what the pointer shows is the number itself. Cells are whole numbers of 16 bits because 82,432 of them travel
+to the browser at every refresh. The pointer's sentence can format a cell but not calculate with it, so
+multiples of the median travel as whole percent, which says the same as two decimals.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from moescope.analysis.hot_experts import times_median
 from moescope.analysis.store import lock
 
 _SECONDS_PER_MINUTE: Final = 60
+PERCENT: Final = 100
+"""What a cell at exactly its layer's median holds."""
+
 _RATIO_STEPS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-_FRACTIONS: Final = 128
-"""Ratios are rounded to binary fractions: still two decimals, and mostly zero bits on the way."""
 
 _RATE_OCTAVES: Final = 6
 _TOP_QUANTILE: Final = 0.999
@@ -39,7 +41,8 @@ class HeatmapCells:
     """The cells of one window.
 
     Attributes:
-        values: uint16 or float32 ``[layers, experts]``, the numbers to read.
+        values: ``[layers, experts]``, the numbers to read: percent of the layer's median, or assignments a
+            minute; uint16, or whole float32 when one does not fit.
         steps: values, each twice the one before, between which equal colour differences lie; what is
             below or above takes the colour of the end.
     """
@@ -50,15 +53,19 @@ class HeatmapCells:
 
 
 def make_cells(window: ExpertLoadWindow, value: CellValue) -> HeatmapCells:
-    """Turn a window into cells: multiples of the layer's median, or assignments a minute."""
+    """Turn a window into cells: percent of the layer's median, or assignments a minute."""
     if value is CellValue.TIMES_MEDIAN:
-        ratios = np.round(times_median(window.tokens) * _FRACTIONS) / _FRACTIONS
-        ratios = ratios.astype(np.float32)
-        return HeatmapCells(value, lock(ratios), _RATIO_STEPS)
+        percent = np.round(times_median(window.tokens) * PERCENT)
+        return HeatmapCells(value, _pack(percent), tuple(PERCENT * step for step in _RATIO_STEPS))
     rates = np.round(window.tokens * (_SECONDS_PER_MINUTE / max(window.seconds, 1)))
-    is_small = rates.max(initial=0) <= np.iinfo(np.uint16).max
-    cells = rates.astype(np.uint16 if is_small else np.float32)
-    return HeatmapCells(value, lock(cells), _rate_steps(rates))
+    return HeatmapCells(value, _pack(rates), _rate_steps(rates))
+
+
+def _pack(whole: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """Take 16 bits where they are enough: a clipped cell would say a wrong number."""
+    is_small = whole.max(initial=0) <= np.iinfo(np.uint16).max
+    packed: npt.NDArray[Any] = whole.astype(np.uint16 if is_small else np.float32)
+    return lock(packed)
 
 
 def _rate_steps(rates: npt.NDArray[np.float64]) -> tuple[float, ...]:

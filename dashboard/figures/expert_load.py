@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
-from moescope.analysis.heatmap import CellValue, HeatmapCells
+from moescope.analysis.heatmap import PERCENT, CellValue, HeatmapCells
 from moescope.analysis.hot_experts import HotExpert
 from moescope.analysis.imbalance import RATIO_FORMULA
 from moescope.dashboard import theme
@@ -27,9 +27,10 @@ _MIN_HEIGHT, _MAX_HEIGHT = 240, 720
 _SCALE_WIDTH: Final = 0.36
 _MARGIN: Final = {"l": 56, "r": 12, "t": 40, "b": 48}
 
+_CELL: Final = "Layer %{y}, expert %{x}: "
 _SENTENCE: Final = {
-    CellValue.TIMES_MEDIAN: "Layer %{y}, expert %{x}: <b>%{z:.2f} ×</b> the layer's median<extra></extra>",
-    CellValue.PER_MINUTE: "Layer %{y}, expert %{x}: <b>%{z:,.0f}</b> assignments a minute<extra></extra>",
+    CellValue.TIMES_MEDIAN: _CELL + "<b>%{z:,.0f} %</b> of the layer's median<extra></extra>",
+    CellValue.PER_MINUTE: _CELL + "<b>%{z:,.0f}</b> assignments a minute<extra></extra>",
 }
 _TITLE: Final = {
     CellValue.TIMES_MEDIAN: f"{metrics.EXPERT_TOKENS.name}, × the layer's median expert",
@@ -140,7 +141,8 @@ def _tick_text(cells: HeatmapCells) -> list[str]:
     if cells.value is CellValue.PER_MINUTE:
         return [words.tick(step) for step in cells.steps]
     fractions = {0.25: "¼", 0.5: "½"}
-    return [f"{fractions.get(step) or f'{step:g}'} ×" for step in cells.steps]
+    ratios = [step / PERCENT for step in cells.steps]
+    return [f"{fractions.get(ratio) or f'{ratio:g}'} ×" for ratio in ratios]
 
 
 def _rings(assessment: LoadAssessment) -> Iterator[go.Scatter]:

@@ -113,12 +113,12 @@ def _show_heatmap(assessment: LoadAssessment, value: CellValue, selected: tuple[
 
 def _describe_skew(assessment: LoadAssessment) -> str:
     share = typical(assessment.skew.busiest_fifth_share)
-    used = typical(assessment.skew.effective_experts_entropy)
-    if share is None or used is None:
+    gini, used = typical(assessment.skew.gini), typical(assessment.skew.effective_experts_entropy)
+    if share is None or gini is None or used is None:
         return ""
     return (
-        f"In the typical layer the busiest fifth gets {words.percent(share)}, as if {used:.0f} experts "
-        "shared evenly. "
+        f"In the typical layer the busiest fifth gets {words.percent(share)} (Gini {gini:.2f}), "
+        f"as if {used:.0f} experts shared evenly. "
     )
 
 

@@ -135,7 +135,7 @@ def test_pointer_says_a_cell_in_a_sentence(open_page):
     area = _plot_area(page)
     page.mouse.move(area["x"] + area["width"] / 3, area["y"] + area["height"] / 3)
     expect(page.locator(f"{CHART} .hoverlayer")).to_contain_text(
-        re.compile(r"Layer \d+, expert \d+: [\d.]+ × the layer's median")
+        re.compile(r"Layer \d+, expert \d+: [\d,]+ % of the layer's median")
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moescope.analysis.expert_history import ExpertHistory, ExpertSeries
-from moescope.analysis.heatmap import CellValue, make_cells
+from moescope.analysis.heatmap import PERCENT, CellValue, make_cells
 from moescope.dashboard import theme
 from moescope.dashboard.figures.expert_history import draw_expert_history
 from moescope.dashboard.figures.expert_load import MAX_RINGS, draw_expert_load, zoom_in
@@ -35,8 +35,8 @@ def _heatmap(figure):
     return next(trace for trace in figure.data if trace.type == "heatmap")
 
 
-def test_k3_travels_in_little_more_than_half_a_megabyte(k3):
-    assert len(_draw(k3).to_json()) < 600_000
+def test_k3_travels_in_about_a_quarter_of_a_megabyte(k3):
+    assert len(_draw(k3).to_json()) < 260_000
     assert len(_draw(k3, CellValue.PER_MINUTE).to_json()) < 330_000
 
 
@@ -44,8 +44,9 @@ def test_cells_say_their_own_numbers(k3):
     cells = _heatmap(_draw(k3))
     tokens = k3.window.tokens
     expected = tokens[40, 347] / np.median(tokens[40])
-    assert cells.z[40, 347] == pytest.approx(expected, abs=0.01)
-    assert cells.hovertemplate.startswith("Layer %{y}, expert %{x}: ")
+    assert cells.z.dtype == np.uint16
+    assert cells.z[40, 347] / PERCENT == pytest.approx(expected, abs=0.01)
+    assert cells.hovertemplate.startswith("Layer %{y}, expert %{x}: <b>%{z:,.0f} %</b> of the layer's median")
     assert cells.text is None
     assert cells.customdata is None
 
@@ -61,6 +62,14 @@ def test_colours_change_evenly_by_the_octave(k3):
     np.testing.assert_allclose(np.diff(np.log2(cells.steps)), 1)
     scale = _heatmap(_draw(k3, CellValue.PER_MINUTE)).colorscale
     assert [color for _, color in scale[1:]] == list(theme.SEQUENTIAL)
+
+
+def test_colour_scale_is_labelled_at_the_steps_of_the_cells(k3):
+    figure = _draw(k3)
+    bar = next(trace for trace in figure.data if trace.type == "scatter" and trace.marker.showscale)
+    assert bar.marker.colorbar.ticktext == ("¼ ×", "½ ×", "1 ×", "2 ×", "4 ×", "8 ×", "16 ×")
+    cells = _heatmap(figure)
+    assert [round(at * cells.zmax) for at, _ in cells.colorscale] == [0, 25, 50, 100, 200, 400, 800, 1600]
 
 
 def test_axis_titles_come_from_the_registry(k3):

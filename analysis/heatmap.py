@@ -64,8 +64,8 @@ def make_cells(window: ExpertLoadWindow, value: CellValue) -> HeatmapCells:
 def _pack(whole: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
     """Take 16 bits where they are enough: a clipped cell would say a wrong number."""
     is_small = whole.max(initial=0) <= np.iinfo(np.uint16).max
-    packed: npt.NDArray[Any] = whole.astype(np.uint16 if is_small else np.float32)
-    return lock(packed)
+    packed: npt.NDArray[Any] = lock(whole.astype(np.uint16 if is_small else np.float32))
+    return packed
 
 
 def _rate_steps(rates: npt.NDArray[np.float64]) -> tuple[float, ...]:

@@ -11,6 +11,15 @@ pytestmark = pytest.mark.browser
 
 CHART = ".st-key-expert_load_chart"
 HEATMAP = f"{CHART} .heatmaplayer image"
+FAR_FROM_RINGS = f"""() => {{
+    const rings = document.querySelector('{CHART} .js-plotly-plot').data
+        .filter((trace) => (trace.name || '').endsWith('hot expert'))
+        .flatMap((trace) => Array.from(trace.y, (layer, i) => [layer, trace.x[i]]));
+    for (let layer = 20; layer < 72; layer += 1)
+        for (let expert = 100; expert < 800; expert += 13)
+            if (rings.every(([y, x]) => Math.abs(y - layer) > 6 || Math.abs(x - expert) > 40))
+                return [layer, expert];
+}}"""
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 2560), ("dark", 2560)]
 
 
@@ -132,10 +141,13 @@ def test_zoom_outlives_a_refresh_and_a_double_click_ends_it(open_page):
 def test_pointer_says_a_cell_in_a_sentence(open_page):
     page = open_page("expert_load")
     page.locator(HEATMAP).wait_for()
+    page.wait_for_timeout(1_000)
     area = _plot_area(page)
-    page.mouse.move(area["x"] + area["width"] / 3, area["y"] + area["height"] / 3)
+    layer, expert = page.evaluate(FAR_FROM_RINGS)
+    x = area["x"] + area["width"] * (expert + 0.5) / 896
+    page.mouse.move(x, area["y"] + area["height"] * (layer - 0.5) / 92)
     expect(page.locator(f"{CHART} .hoverlayer")).to_contain_text(
-        re.compile(r"Layer \d+, expert \d+: [\d,]+ % of the layer's median")
+        re.compile(rf"Layer {layer}, expert \d+: [\d,]+ % of the layer's median")
     )
 
 

@@ -51,6 +51,9 @@ Service = Annotated[str | None, typer.Option(help="Deployment; needed only where
 def run() -> None:
     """Run the command line; every error of ours becomes one line and an exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for library in ("urllib3", "clickhouse_connect"):
+        # Their warnings are about attempts; how it ended is our one line.
+        logging.getLogger(library).setLevel(logging.ERROR + 1)
     try:
         app()
     except MoescopeError as error:

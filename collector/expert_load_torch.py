@@ -53,6 +53,7 @@ class TorchExpertCounter:
             self._padding_base = torch.full((1, 1), padding, dtype=torch.int32, device=device)
             self._one = torch.ones((), dtype=torch.int64, device=device)
         self._host_rows = self._row_base.view(-1).numpy() if self._counts.device.type == "cpu" else None
+        self._views: tuple[Any, Any, Any] = (None, None, None)
         self._segments: tuple[Segment, ...] = ()
         self._rows_in_use = 0
         self._copy = DeviceCopy(self._counts)
@@ -87,21 +88,20 @@ class TorchExpertCounter:
         """See :meth:`moescope.collector.expert_load.ExpertCounter.add`."""
         if topk_ids.dtype not in _INDEX_DTYPES:
             topk_ids = topk_ids.to(torch.int64)
-        num_tokens = topk_ids.shape[0]
-        if num_tokens <= self._max_tokens:
-            row_base = self._row_base[:num_tokens]
+        # Views are dearer to make than to keep, and the layers of a step all ask for the same. A traced graph
+        # must see one tensor of counts, and no view of the shape that it was traced with.
+        if torch.compiler.is_compiling() or topk_ids.shape[0] > self._max_tokens:
+            row_base, ones = self._views_for(topk_ids.shape)
+            counts = self._counts[moe_layer_ordinal]
         else:
-            beyond = self._padding_base.expand(num_tokens - self._max_tokens, 1)
-            row_base = torch.cat((self._row_base, beyond))
+            shape, row_base, ones = self._views
+            if shape != topk_ids.shape:
+                row_base, ones = self._views_for(topk_ids.shape)
+                self._views = (topk_ids.shape, row_base, ones)
+            counts = self._counts_per_layer[moe_layer_ordinal]
         # The clamp is what keeps every id in its own row: on CUDA an index out of bounds kills the process.
         index = topk_ids.clamp(-1, self.num_experts).add_(row_base).flatten()
-        # Views of one tensor are cheaper to keep than to make, but a traced graph must see one tensor.
-        counts = (
-            self._counts[moe_layer_ordinal]
-            if torch.compiler.is_compiling()
-            else self._counts_per_layer[moe_layer_ordinal]
-        )
-        counts.index_add_(0, index, self._one.expand(index.shape[0]))
+        counts.index_add_(0, index, ones)
 
     def read(self) -> IntArray:
         """See :meth:`moescope.collector.expert_load.ExpertCounter.read`.
@@ -117,6 +117,16 @@ class TorchExpertCounter:
         """Keep the reporter's thread from calling the device, while this thread captures a CUDA graph."""
         with self._copy.paused():
             yield
+
+    def _views_for(self, shape: Any) -> tuple[Any, Any]:
+        """The rows of so many tokens, ``[tokens, 1]``, and a one for each of their ids."""
+        num_tokens, top_k = shape
+        if num_tokens <= self._max_tokens:
+            row_base = self._row_base[:num_tokens]
+        else:
+            beyond = self._padding_base.expand(num_tokens - self._max_tokens, 1)
+            row_base = torch.cat((self._row_base, beyond))
+        return row_base, self._one.expand(num_tokens * top_k)
 
     def _read_in_child(self) -> IntArray:
         """Read in a forked child, where the lock of a copy may be held by a thread that is not there."""

@@ -120,8 +120,9 @@ def test_a_counter_made_in_inference_mode_counts_outside_of_it_and_the_other_way
     with torch.inference_mode():
         counter.set_layout([(Row.PREFILL, 79)])
         counter.add(0, torch.zeros((13, 1), dtype=torch.int64))
+    counter.add(0, torch.zeros((13, 1), dtype=torch.int64))
 
-    assert counter.read()[0, : Row.PADDING, 1].tolist() == [13, 5]
+    assert counter.read()[0, : Row.PADDING, 1].tolist() == [26, 5]
 
 
 # Inductor still uses what torch itself calls deprecated.

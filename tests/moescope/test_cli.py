@@ -125,24 +125,24 @@ def test_report_without_a_store_says_how_to_start_one(report: str):
 
 def test_reports_and_doctor_name_the_planted_expert(server: ServerProcess, tmp_path: Path):
     simulated = run(
-        *("simulate", "--model", "kimi-k3", "--ranks", "32", "--tensor-parallel", "8", "--seed", "7"),
+        *("simulate", "--model", "deepseek-v3", "--ranks", "32", "--tensor-parallel", "8", "--seed", "7"),
         *("--scenario", "hot-expert", "--backfill", "4m", "--duration", "1s", "--interval", "1s"),
         *("--endpoint", server.endpoint, "--truth", str(tmp_path / "truth")),
-        timeout=110,
+        timeout=200,
     )
     assert simulated.returncode == 0, simulated.stderr
     assert simulated.stdout == ""
 
     hotspots = run("report", "hotspots", "--dsn", server.dsn)
     as_json = json.loads(run("report", "hotspots", "--dsn", server.dsn, "--json").stdout)
-    imbalance = run("report", "imbalance", "--dsn", server.dsn)
+    imbalance = run("report", "imbalance", "--dsn", server.dsn, MOESCOPE_IMBALANCE_RATIO="1.5")
     quality = run("report", "quality", "--dsn", server.dsn)
     doctor = run("doctor", "--dsn", server.dsn, OTEL_EXPORTER_OTLP_ENDPOINT=server.endpoint)
 
-    assert "347" in hotspots.stdout
+    assert "128" in hotspots.stdout
     assert max(map(len, hotspots.stdout.splitlines())) <= 100
-    assert '"expert": 347' in json.dumps(as_json)
-    assert hotspots.returncode == imbalance.returncode == 1, "the planted expert unbalances its layer"
+    assert '"expert": 128' in json.dumps(as_json)
+    assert hotspots.returncode == imbalance.returncode == 1, "the planted expert does harm"
     assert "40" in imbalance.stdout
     assert quality.returncode == 0, quality.stdout
     assert doctor.returncode == 0, doctor.stdout

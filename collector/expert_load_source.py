@@ -36,10 +36,17 @@ class ExpertLoadSource:
         identity: who reports; its shape gives the layers and experts.
         counter: where ids are counted, on the engine's device.
         placement: where the copies are; contiguous blocks, as engines do without one, if None.
+        snapshot_every_windows: each window carries the placement of every n-th layer, so that all of it goes
+            out once in n windows and no window is much larger than the others.
     """
 
     def __init__(
-        self, identity: EngineIdentity, counter: ExpertCounter, placement: Placement | None = None
+        self,
+        identity: EngineIdentity,
+        counter: ExpertCounter,
+        placement: Placement | None = None,
+        *,
+        snapshot_every_windows: int = 1,
     ) -> None:
         shape = identity.shape
         if (counter.num_moe_layers, counter.num_experts) != (shape.num_moe_layers, shape.num_experts):
@@ -53,10 +60,18 @@ class ExpertLoadSource:
         self._ordinal_of_layer = {layer: ordinal for ordinal, layer in enumerate(shape.moe_layers)}
         self._scheduled = [0] * len(Row)
         self._placement = placement or place_contiguously(shape, identity.grid.ep_size)
-        self._snapshot_due = True
+        self._replicas = self._replicas_here()
+        self._snapshot_every = snapshot_every_windows
+        self._windows = 0
+        self._is_due = np.ones(shape.num_moe_layers, dtype=np.bool_)
         self._has_warned = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Leave what was counted so far to somebody else: the parent of a fork."""
         self._read_counts = self._read_all()
         self._read_scheduled = list(self._scheduled)
+        self._is_due[:] = True
 
     def begin_step(self, *segments: Segment) -> None:
         """See :meth:`Recorder.begin_step`."""
@@ -108,13 +123,11 @@ class ExpertLoadSource:
         ) or placement.ep_size != grid.ep_size:
             raise ShapeError(f"the placement does not fit {shape.name} on {grid.ep_size} ranks")
         self._placement = placement
-        self._snapshot_due = True
+        before, self._replicas = self._replicas, self._replicas_here()
+        self._is_due |= (before != self._replicas).any(axis=1)
 
-    def close_window(self, *, snapshot: bool) -> tuple[Record, ...]:
+    def close_window(self, *, snapshot: bool) -> tuple[Record, ...]:  # noqa: ARG002 - spread over windows instead
         """Return what was counted since the last call. One thread only.
-
-        Args:
-            snapshot: include the placement even if it did not change.
 
         Cost: one copy of ``8 · layers · rows · (experts + 2)`` bytes from the device; the engine's own
         stream is not waited for.
@@ -129,9 +142,7 @@ class ExpertLoadSource:
         self._warn_about_foreign_ids(counts)
         tokens[Row.PADDING] += padding // self.identity.shape.top_k
         records = [*self._expert_records(load), *self._token_records(tokens)]
-        if snapshot or self._snapshot_due:
-            self._snapshot_due = False
-            records.append(self._placement_record())
+        records += self._placement_records()
         return tuple(records)
 
     def _warn_about_foreign_ids(self, counts: IntArray) -> None:
@@ -161,12 +172,25 @@ class ExpertLoadSource:
         ]
 
     def _token_records(self, tokens: list[int]) -> list[Record]:
+        # The phases always, excluded rows only where there were some.
         return [
             Measurement(metrics.TOKENS, tokens[row], attributes)
             for row, attributes in _TOKEN_ATTRIBUTES.items()
+            if row in _LOAD_ROWS or tokens[row]
         ]
 
-    def _placement_record(self) -> Record:
+    def _placement_records(self) -> list[Record]:
+        """The placement of the layers whose turn it is, and of those that changed."""
+        turn = self._windows % self._snapshot_every
+        self._windows += 1
+        self._is_due[turn :: self._snapshot_every] = True
+        due = np.flatnonzero(self._is_due)
+        self._is_due[:] = False
+        if not len(due):
+            return []
+        layers = self.identity.shape.layer_index[due]
+        return [IndexedCounts(metrics.EXPERT_REPLICAS, layers, self._replicas[due])]
+
+    def _replicas_here(self) -> IntArray:
         rank = self.identity.grid.ep_rank
-        replicas: IntArray = np.ascontiguousarray(self._placement.replicas_per_rank_layer_expert()[rank])
-        return IndexedCounts(metrics.EXPERT_REPLICAS, self.identity.shape.layer_index, replicas)
+        return np.ascontiguousarray(self._placement.replicas_per_rank_layer_expert()[rank])

@@ -48,6 +48,9 @@ class WindowSource(Protocol):
     def close_window(self, *, snapshot: bool) -> tuple[Record, ...]:
         """Return the records since the last call; with the states that change rarely, if ``snapshot``."""
 
+    def reset(self) -> None:
+        """Leave what was counted so far to the parent of this forked process."""
+
 
 class Reporter:
     """Close windows of ``source`` on whole multiples of the interval and hand them to ``exporter``.

@@ -15,7 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from moescope.exporters.otlp_config import OtlpConfig
 from moescope.exporters.otlp_transport import Answer, Transport, Verdict, connect
 from moescope.exporters.otlp_wire import OtlpPacker
-from moescope.schemas.identity import EngineIdentity
+from moescope.schemas.identity import Identity
 from moescope.schemas.records import Attempt, Window
 
 logger = logging.getLogger("moescope")
@@ -33,7 +33,7 @@ class OtlpExporter:
 
     def __init__(
         self,
-        identity: EngineIdentity,
+        identity: Identity,
         config: OtlpConfig,
         *,
         version: str = "",

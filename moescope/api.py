@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry.sdk.resources import OTELResourceDetector
 
 from moescope import __version__
 from moescope.collector.expert_load import ExpertCounter, NumpyExpertCounter
 from moescope.collector.live_recorder import LiveRecorder
+from moescope.collector.process_recorder import ProcessRecorder
 from moescope.collector.recorder import NullRecorder, Recorder
 from moescope.exporters.otlp import OtlpExporter
 from moescope.exporters.otlp_config import is_disabled, load_otlp_config
 from moescope.schemas.errors import UsageError
-from moescope.schemas.identity import EngineIdentity
+from moescope.schemas.identity import EngineIdentity, Identity, ProcessIdentity
 from moescope.schemas.settings import Settings, load_engine_settings
 from moescope.schemas.topology import ModelShape, Placement, RankGrid
 
 _DEFAULT_SERVICE = "moescope"
+_Identity = TypeVar("_Identity", bound=Identity)
 
 
 def instrument(
@@ -88,16 +89,29 @@ def make_recorder(
     return LiveRecorder(_named(identity), counter, make_exporter, settings, placement)
 
 
+def make_process_recorder(
+    identity: ProcessIdentity, *, settings: Settings | None = None
+) -> ProcessRecorder | NullRecorder:
+    """Put the recorder of a process without experts together. It reports once its ``start()`` is called."""
+    settings = settings or load_engine_settings()
+    if is_switched_off(settings):
+        return NullRecorder()
+    config = load_otlp_config()
+    return ProcessRecorder(
+        _named(identity), lambda who: OtlpExporter(who, config, version=__version__), settings
+    )
+
+
 def is_switched_off(settings: Settings | None = None) -> bool:
     """Whether ``MOESCOPE_ENABLED`` or one of OpenTelemetry's switches turns telemetry off."""
     return not (settings or load_engine_settings()).enabled or is_disabled()
 
 
-def _named(identity: EngineIdentity) -> EngineIdentity:
+def _named(identity: _Identity) -> _Identity:
     """Let ``OTEL_SERVICE_NAME`` (or ``service.name`` of ``OTEL_RESOURCE_ATTRIBUTES``) name the deployment."""
     detected = OTELResourceDetector().detect().attributes.get("service.name")
     service = os.environ.get("OTEL_SERVICE_NAME") or detected or identity.service or _DEFAULT_SERVICE
-    return dataclasses.replace(identity, service=str(service))
+    return identity.named(str(service))
 
 
 def _counter(shape: ModelShape, device: Any, max_tokens: int) -> ExpertCounter:

@@ -77,6 +77,34 @@ class DurationSource(StrEnum):
     APPORTIONED = "apportioned"
 
 
+class FailoverReason(StrEnum):
+    """Why another copy of an expert served in place of the one that should have."""
+
+    RANK_DOWN = "rank_down"
+    TIMEOUT = "timeout"
+    OVERLOAD = "overload"
+
+
+class Contract(StrEnum):
+    """Whether a finished request kept the latency contract of the settings: TTFT and TPOT, both."""
+
+    MET = "met"
+    MISSED = "missed"
+
+
+class Component(StrEnum):
+    """What kind of process reports. An engine is several: only a ``RANK`` holds experts.
+
+    ``SCHEDULER`` knows the caches of its engine, ``FRONTEND`` the requests, ``SCRAPER`` what an engine that
+    cannot be touched says on its own page.
+    """
+
+    RANK = "rank"
+    SCHEDULER = "scheduler"
+    FRONTEND = "frontend"
+    SCRAPER = "scraper"
+
+
 # Keys of point attributes.
 LAYER: Final = "moe.layer"
 PHASE: Final = "moe.phase"
@@ -86,6 +114,7 @@ SOURCE: Final = "moe.source"
 STAGE: Final = "moe.stage"
 POOL: Final = "moe.pool"
 RESULT: Final = "moe.result"
+CONTRACT: Final = "moe.contract"
 DIRECTION: Final = "network.io.direction"
 HW_ID: Final = "hw.id"
 OPERATION: Final = "gen_ai.operation.name"
@@ -112,3 +141,4 @@ MODEL_TOP_K: Final = "moe.model.top_k"
 ENGINE: Final = "moe.engine"
 ENGINE_VERSION: Final = "moe.engine.version"
 ROLE: Final = "moe.role"
+COMPONENT: Final = "moe.component"

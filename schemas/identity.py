@@ -2,18 +2,85 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 from moescope.schemas import attributes as a
 from moescope.schemas.topology import ModelShape, RankGrid
 
 
+class Identity(Protocol):
+    """Who reports. A restart, and a forked child, is somebody else."""
+
+    @property
+    def service(self) -> str:
+        """The deployment (``service.name``)."""
+
+    def resource_attributes(self) -> Mapping[str, str | int]:
+        """The OTLP resource attributes, in a stable order."""
+
+    def as_new_instance(self) -> Self:
+        """The same process kind and place, with an instance id of its own."""
+
+    def named(self, service: str) -> Self:
+        """The same, as part of another deployment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A process of a deployment that holds no experts itself: a scheduler, a front end, a scraper.
+
+    Attributes:
+        service: the deployment (``service.name``).
+        component: what kind of process it is.
+        model: name of the model served; empty if unknown.
+        grid: the EP group, and the first rank, of the engine that it speaks for.
+        engine: ``vllm``, ``sglang``, ``dynamo``, ``custom``.
+        instance: unique per start.
+    """
+
+    service: str
+    component: a.Component
+    model: str = ""
+    grid: RankGrid = field(default_factory=RankGrid)
+    engine: str = "custom"
+    engine_version: str = ""
+    role: a.Role = a.Role.MIXED
+    instance: str = field(default_factory=lambda: str(uuid.uuid4()))
+    host: str = field(default_factory=socket.gethostname)
+
+    def resource_attributes(self) -> Mapping[str, str | int]:
+        """See :meth:`Identity.resource_attributes`."""
+        return {
+            a.SERVICE_NAME: self.service,
+            a.SERVICE_INSTANCE_ID: self.instance,
+            a.HOST_NAME: self.host,
+            a.COMPONENT: self.component.value,
+            a.EP_GROUP: self.grid.ep_group,
+            a.EP_RANK: self.grid.ep_rank,
+            a.EP_SIZE: self.grid.ep_size,
+            a.MODEL_NAME: self.model,
+            a.ENGINE: self.engine,
+            a.ENGINE_VERSION: self.engine_version,
+            a.ROLE: self.role.value,
+        }
+
+    def as_new_instance(self) -> Self:
+        """See :meth:`Identity.as_new_instance`."""
+        return dataclasses.replace(self, instance=str(uuid.uuid4()))
+
+    def named(self, service: str) -> Self:
+        """See :meth:`Identity.named`."""
+        return dataclasses.replace(self, service=service)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineIdentity:
-    """One engine process.
+    """One rank of an engine: the process that holds and computes experts.
 
     Attributes:
         service: the deployment (``service.name``).
@@ -38,6 +105,7 @@ class EngineIdentity:
             a.SERVICE_NAME: self.service,
             a.SERVICE_INSTANCE_ID: self.instance,
             a.HOST_NAME: self.host,
+            a.COMPONENT: a.Component.RANK.value,
             a.EP_GROUP: self.grid.ep_group,
             a.EP_RANK: self.grid.ep_rank,
             a.EP_SIZE: self.grid.ep_size,
@@ -50,3 +118,11 @@ class EngineIdentity:
             a.ENGINE_VERSION: self.engine_version,
             a.ROLE: self.role.value,
         }
+
+    def as_new_instance(self) -> Self:
+        """See :meth:`Identity.as_new_instance`."""
+        return dataclasses.replace(self, instance=str(uuid.uuid4()))
+
+    def named(self, service: str) -> Self:
+        """See :meth:`Identity.named`."""
+        return dataclasses.replace(self, service=service)

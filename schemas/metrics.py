@@ -26,13 +26,14 @@ class Kind(StrEnum):
 class Encoding(StrEnum):
     """How values sit in the point.
 
-    The two index encodings use a histogram whose bucket i *is* index i: ``explicit_bounds = [0 … n−2]``,
+    The index encodings use a histogram whose bucket i *is* index i: ``explicit_bounds = [0 … n−2]``,
     ``bucket_counts[n]``, integers only, ``sum``, ``min`` and ``max`` unset.
     """
 
     PLAIN = "plain"
     BY_EXPERT = "by_expert"
     BY_PEER_RANK = "by_peer_rank"
+    BY_LAYER = "by_layer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Metric:
     """One row of the registry.
 
     ``attributes`` are point attribute keys; ``bounds`` are the bucket bounds of a plain histogram, in
-    ``unit``; ``snapshot`` marks a state that must never be summed over time.
+    ``unit``; ``snapshot`` marks a state that must never be summed over time; ``is_steady`` marks a state that
+    hardly ever changes: it travels when it does, and with every n-th window.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Metric:
     encoding: Encoding = Encoding.PLAIN
     bounds: tuple[float, ...] = ()
     snapshot: bool = False
+    is_steady: bool = False
 
     @property
     def is_index_encoded(self) -> bool:
@@ -104,6 +107,15 @@ EXPERT_DURATION: Final = Metric(
     "Time spent computing each expert, in nanoseconds: bucket i is logical expert i.",
     Encoding.BY_EXPERT,
 )
+EXPERT_GROUP_DURATION: Final = Metric(
+    "moe.expert.group.duration",
+    Kind.HISTOGRAM,
+    "ns",
+    (a.PHASE,),
+    "Time of the grouped kernel that computes all experts of a layer at once, in nanoseconds: bucket i is "
+    "layer i of the model. Where calls are sampled, scaled up to all calls.",
+    Encoding.BY_LAYER,
+)
 EXPERT_FAILOVERS: Final = Metric(
     "moe.expert.failovers",
     Kind.HISTOGRAM,
@@ -126,7 +138,8 @@ EXPERT_WEIGHT_SIZE: Final = Metric(
     Kind.GAUGE,
     "By",
     (a.LAYER,),
-    "Bytes of one physical expert's weights.",
+    "Bytes of one physical expert's weights; without a layer: of every MoE layer.",
+    is_steady=True,
 )
 RANK_IO: Final = Metric(
     "moe.rank.io",
@@ -142,6 +155,15 @@ RANK_TOKENS: Final = Metric(
     "{token}",
     (a.PHASE,),
     "Tokens sent to each peer rank, each once however many of its experts live there: bucket i is EP rank i.",
+    Encoding.BY_PEER_RANK,
+)
+RANK_ASSIGNMENTS: Final = Metric(
+    "moe.rank.assignments",
+    Kind.HISTOGRAM,
+    "{assignment}",
+    (a.PHASE,),
+    "(token, expert) assignments sent to each peer rank, what `moe.rank.tokens` would be without "
+    "deduplication: bucket i is EP rank i.",
     Encoding.BY_PEER_RANK,
 )
 DISPATCH_WAIT: Final = Metric(
@@ -189,6 +211,7 @@ MEMORY_LIMIT: Final = Metric(
     "By",
     (a.POOL,),
     "Device memory that a pool may use.",
+    is_steady=True,
 )
 KDA_STATE_SLOTS: Final = Metric(
     "moe.kda_state.slots",
@@ -203,6 +226,7 @@ KDA_STATE_SLOTS_LIMIT: Final = Metric(
     "{slot}",
     (),
     "KDA state slots that exist.",
+    is_steady=True,
 )
 KDA_STATE_COPIES: Final = Metric(
     "moe.kda_state.copies",
@@ -224,6 +248,7 @@ MLA_KV_CACHE_BLOCKS_LIMIT: Final = Metric(
     "{block}",
     (),
     "MLA KV cache blocks that exist.",
+    is_steady=True,
 )
 PREFIX_CACHE_TOKENS: Final = Metric(
     "moe.prefix_cache.tokens",
@@ -252,6 +277,20 @@ REQUESTS_WAITING: Final = Metric(
     "{request}",
     (),
     "Requests queued.",
+)
+REQUESTS_FINISHED: Final = Metric(
+    "moe.requests.finished",
+    Kind.COUNTER,
+    "{request}",
+    (a.CONTRACT,),
+    "Requests that finished, by whether they kept the latency contract of the settings (goodput).",
+)
+REQUEST_OUTPUT_TOKENS: Final = Metric(
+    "moe.request.output_tokens",
+    Kind.COUNTER,
+    "{token}",
+    (a.CONTRACT,),
+    "Output tokens of finished requests, by whether the request kept the latency contract.",
 )
 TIME_TO_FIRST_TOKEN: Final = Metric(
     "gen_ai.server.time_to_first_token",
@@ -313,6 +352,7 @@ GPU_MEMORY_LIMIT: Final = Metric(
     "By",
     (a.HW_ID,),
     "GPU memory that exists.",
+    is_steady=True,
 )
 GPU_IO: Final = Metric(
     "hw.gpu.io",
@@ -347,11 +387,13 @@ TELEMETRY_QUEUE_SIZE: Final = Metric(
 METRICS: Final[tuple[Metric, ...]] = (
     EXPERT_TOKENS,
     EXPERT_DURATION,
+    EXPERT_GROUP_DURATION,
     EXPERT_FAILOVERS,
     EXPERT_REPLICAS,
     EXPERT_WEIGHT_SIZE,
     RANK_IO,
     RANK_TOKENS,
+    RANK_ASSIGNMENTS,
     DISPATCH_WAIT,
     DISPATCH_DURATION,
     STEP_DURATION,
@@ -367,6 +409,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     TOKENS,
     REQUESTS_RUNNING,
     REQUESTS_WAITING,
+    REQUESTS_FINISHED,
+    REQUEST_OUTPUT_TOKENS,
     TIME_TO_FIRST_TOKEN,
     TIME_PER_OUTPUT_TOKEN,
     REQUEST_DURATION,

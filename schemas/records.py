@@ -24,7 +24,7 @@ Attributes: TypeAlias = Mapping[str, AttributeValue]
 
 @dataclass(frozen=True, slots=True)
 class IndexedCounts:
-    """Counts by index (expert or peer rank), one row per layer.
+    """Counts by index (expert, peer rank or layer), one row per layer.
 
     Attributes:
         metric: an index-encoded row of the registry; its unit is the unit of the counts.

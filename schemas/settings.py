@@ -44,7 +44,23 @@ class Settings:
     )
     ep_group: str = _setting("0", help="Name of the expert-parallel group this process belongs to.")
     snapshot_every_windows: int = _setting(
-        6, low=1, help="A placement snapshot goes out with every n-th window, and whenever it changes."
+        12,
+        low=1,
+        help="States that hardly change go out once in n windows, spread over them, and when they change.",
+    )
+    timing_sample: float = _setting(
+        0.02, low=0, high=1, help="Share of forward passes whose dispatch, experts and combine are timed."
+    )
+    rank_traffic: bool = _setting(default=True, help="Count tokens and bytes by peer rank.")
+    traffic_by_layer: bool = _setting(
+        default=False, help="Bytes and dispatch times by layer too: as many times the points."
+    )
+    gpu_metrics: bool = _setting(default=True, help="Report hw.gpu.* through NVML where there is one.")
+    contract_ttft_seconds: float = _setting(
+        2.0, low=0, help="Latency contract: a request is good up to this time to first token."
+    )
+    contract_tpot_seconds: float = _setting(
+        0.1, low=0, help="Latency contract: and up to this mean time per output token."
     )
 
     # Every reader.
@@ -116,6 +132,9 @@ class Settings:
         low=0,
         high=1,
         help="Part of an imbalanced layer's max/mean - 1 that one hot expert must cause to be harmful.",
+    )
+    rank_hour_price: float = _setting(
+        0.0, low=0, help="Price of one rank for an hour, in any currency; 0: no costs are shown."
     )
     silent_after_seconds: float = _setting(
         60.0, low=1, help="An instance without a window for so long is silent."

@@ -17,14 +17,13 @@ import torch
 
 from moescope.collector.expert_load import Segment
 from moescope.collector.expert_load_torch import TorchExpertCounter
+from moescope.collector.forwarding_recorder import ForwardingRecorder
 from moescope.collector.hooks.transformers_batch import segments_of_forward
 from moescope.collector.live_recorder import LiveRecorder
 from moescope.collector.recorder import NullRecorder
-from moescope.schemas.attributes import Phase
 from moescope.schemas.errors import EngineNotSupportedError
 from moescope.schemas.identity import EngineIdentity
-from moescope.schemas.records import IntArray
-from moescope.schemas.topology import ModelShape, Placement
+from moescope.schemas.topology import ModelShape
 
 logger = logging.getLogger("moescope")
 
@@ -75,7 +74,7 @@ def instrument_model(
     return instrumented
 
 
-class InstrumentedModel:
+class InstrumentedModel(ForwardingRecorder):
     """The recorder of one watched model: a :class:`~moescope.collector.recorder.Recorder`.
 
     Args:
@@ -83,7 +82,7 @@ class InstrumentedModel:
     """
 
     def __init__(self, recorder: LiveRecorder | NullRecorder) -> None:
-        self._recorder = recorder
+        super().__init__(recorder)
         self._handles: list[Any] = []
         self._signature = inspect.Signature()
 
@@ -96,22 +95,6 @@ class InstrumentedModel:
         self._handles.append(base.register_forward_hook(end, always_call=True))
         for ordinal, router in enumerate(routers):
             self._handles.append(router.register_forward_hook(self._hand_over(counter, ordinal)))
-
-    def begin_step(self, *segments: Segment) -> None:
-        """See :meth:`moescope.collector.recorder.Recorder.begin_step`."""
-        self._recorder.begin_step(*segments)
-
-    def record_topk(self, layer: int, topk_ids: Any) -> None:
-        """See :meth:`moescope.collector.recorder.Recorder.record_topk`."""
-        self._recorder.record_topk(layer, topk_ids)
-
-    def add_counts(self, phase: Phase, tokens: int, tokens_per_layer_expert: IntArray) -> None:
-        """See :meth:`moescope.collector.recorder.Recorder.add_counts`."""
-        self._recorder.add_counts(phase, tokens, tokens_per_layer_expert)
-
-    def set_placement(self, placement: Placement) -> None:
-        """See :meth:`moescope.collector.recorder.Recorder.set_placement`."""
-        self._recorder.set_placement(placement)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """See :meth:`moescope.collector.recorder.Recorder.flush`. Waits for what the model has launched."""

@@ -16,7 +16,7 @@ SHAPE = ModelShape("tiny", 4, (1, 3), 5, 2)
 @pytest.fixture
 def source() -> ExpertLoadSource:
     identity = EngineIdentity("svc", SHAPE, RankGrid("0", 1, 2))
-    return ExpertLoadSource(identity, NumpyExpertCounter(2, 5))
+    return ExpertLoadSource(identity, NumpyExpertCounter(2, 5), snapshot_every_windows=100)
 
 
 def expert_tokens(records, phase: Phase) -> list[list[int]]:
@@ -69,7 +69,6 @@ def test_token_rows_are_counted_apart_by_why_they_are_excluded(source: ExpertLoa
         ("decode", "none"): 7,
         ("", "warmup"): 13,
         ("", "dummy"): 3,
-        ("", "padding"): 0,
     }
 
 
@@ -110,6 +109,7 @@ def test_first_window_and_changed_placement_carry_a_snapshot(source: ExpertLoadS
         ]
 
     assert replicas() == [[[0, 0, 0, 1, 1]] * 2], "rank 1 of 2 holds the second block"
+    assert replicas() == [[[0, 0, 0, 1, 1]]], "the second layer's turn"
     assert replicas() == []
     source.set_placement(Placement(np.array([[0, 1, 2, 3, 4, 3]] * 2), 2, 5))
     assert replicas() == [[[0, 0, 0, 2, 1]] * 2]
@@ -141,3 +141,39 @@ def test_placement_of_another_group_is_refused(source: ExpertLoadSource):
 def test_counter_of_another_shape_is_refused():
     with pytest.raises(ShapeError, match="counter has 2 layers × 6 experts"):
         ExpertLoadSource(EngineIdentity("svc", SHAPE), NumpyExpertCounter(2, 6))
+
+
+def test_placement_is_spread_over_windows_so_that_each_layer_goes_out_once_in_n():
+    shape = ModelShape("tiny", 7, (0, 1, 2, 3, 4, 5, 6), 5, 2)
+    source = ExpertLoadSource(
+        EngineIdentity("svc", shape), NumpyExpertCounter(7, 5), snapshot_every_windows=3
+    )
+
+    layers = [
+        [
+            record.layers.tolist()
+            for record in source.close_window(snapshot=False)
+            if record.metric is metrics.EXPERT_REPLICAS
+        ]
+        for _ in range(4)
+    ]
+
+    assert layers == [[[0, 1, 2, 3, 4, 5, 6]], [[1, 4]], [[2, 5]], [[0, 3, 6]]]
+
+
+def test_only_layers_whose_placement_changed_go_out_at_once():
+    shape = ModelShape("tiny", 4, (0, 1, 2, 3), 4, 2)
+    source = ExpertLoadSource(
+        EngineIdentity("svc", shape, RankGrid("0", 0, 2)),
+        NumpyExpertCounter(4, 4),
+        snapshot_every_windows=100,
+    )
+    source.close_window(snapshot=False)
+    table = np.tile(np.arange(4), (4, 1))
+    table[2] = [3, 2, 1, 0]
+
+    source.set_placement(Placement(table, 2, 4))
+    [record] = [r for r in source.close_window(snapshot=False) if r.metric is metrics.EXPERT_REPLICAS]
+
+    assert record.layers.tolist() == [1, 2]  # layer 1: its turn; layer 2: changed
+    assert record.counts_per_row_index.tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]

@@ -29,7 +29,12 @@ RECORDED = {
     "moe.telemetry.export.failures": ("all", "`telemetry_health`"),
     "moe.telemetry.queue.size": ("all", "`otel_metrics_sum`"),
 }
-ENCODINGS = {Encoding.PLAIN: "plain", Encoding.BY_EXPERT: "by expert", Encoding.BY_PEER_RANK: "by peer rank"}
+ENCODINGS = {
+    Encoding.PLAIN: "plain",
+    Encoding.BY_EXPERT: "by expert",
+    Encoding.BY_PEER_RANK: "by peer rank",
+    Encoding.BY_LAYER: "by layer",
+}
 
 
 def metrics_page() -> str:

@@ -57,29 +57,29 @@ class ProcessRecorder:
 
     def add(self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """See :meth:`moescope.collector.tally.Tally.add`."""
-        self._tally.add(metric, value, attributes)
+        self._here().add(metric, value, attributes)
 
     def set_state(self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """See :meth:`moescope.collector.tally.Tally.set_state`."""
-        self._tally.set_state(metric, value, attributes)
+        self._here().set_state(metric, value, attributes)
 
     def observe(
         self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES, *, times: int = 1
     ) -> None:
         """See :meth:`moescope.collector.tally.Tally.observe`."""
-        self._tally.observe(metric, value, attributes, times=times)
+        self._here().observe(metric, value, attributes, times=times)
 
     def observe_many(
         self, metric: Metric, values: Iterable[float], attributes: Attributes = NO_ATTRIBUTES
     ) -> None:
         """See :meth:`moescope.collector.tally.Tally.observe_many`."""
-        self._tally.observe_many(metric, values, attributes)
+        self._here().observe_many(metric, values, attributes)
 
     def add_distribution(
         self, metric: Metric, bucket_counts: IntArray, total: float, attributes: Attributes = NO_ATTRIBUTES
     ) -> None:
         """See :meth:`moescope.collector.tally.Tally.add_distribution`."""
-        self._tally.add_distribution(metric, bucket_counts, total, attributes)
+        self._here().add_distribution(metric, bucket_counts, total, attributes)
 
     def add_indexed(
         self,
@@ -89,7 +89,7 @@ class ProcessRecorder:
         layers: IntArray | None = None,
     ) -> None:
         """See :meth:`moescope.collector.tally.Tally.add_indexed`."""
-        self._tally.add_indexed(metric, counts_per_row_index, attributes, layers)
+        self._here().add_indexed(metric, counts_per_row_index, attributes, layers)
 
     def poll(self, look: Callable[[], None]) -> None:
         """Have ``look`` called on the reporter's thread before each window is closed.
@@ -119,6 +119,11 @@ class ProcessRecorder:
         if timeout_seconds is None:
             timeout_seconds = self._settings.flush_timeout_seconds
         return self._reporter.close(timeout_seconds)
+
+    def _here(self) -> Tally:
+        if self._must_restart:
+            self._restart()
+        return self._tally
 
     def _open(self) -> None:
         self._reporter = Reporter(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moescope.collector.hooks.vllm_requests import RequestWatch
 
 logger = logging.getLogger("moescope")
 
@@ -24,6 +27,57 @@ def load_vllm() -> None:
         hook.install(_make_recorder)
     except Exception:
         logger.exception("moescope: could not be loaded; vLLM goes on without it")
+
+
+def __getattr__(name: str) -> Any:
+    """Entry point ``vllm.stat_logger_plugins``: a class of vLLM's own kind, made when it is asked for.
+
+    vLLM refuses anything else, and refuses to start then: so there is a class however moescope is set, and
+    one that is off does nothing.
+    """
+    if name != "VllmStatLogger":
+        raise AttributeError(f"module 'moescope.plugin' has no attribute {name!r}")
+    # Whoever asks has loaded it: this imports nothing new.
+    from vllm.v1.metrics.loggers import StatLoggerBase  # noqa: PLC0415 - engines are imported where they are
+
+    made = type(name, (_StatLogger, StatLoggerBase), {"__doc__": _StatLogger.__doc__, "__module__": __name__})
+    globals()[name] = made
+    return made
+
+
+class _StatLogger:
+    """Hands one engine's numbers, step by step, to what measures its requests."""
+
+    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+        self._watch = _watch_requests(vllm_config, engine_index)
+
+    def record(
+        self,
+        scheduler_stats: Any,
+        iteration_stats: Any,
+        mm_cache_stats: Any = None,  # noqa: ARG002 - vLLM's signature
+        engine_idx: int = 0,  # noqa: ARG002 - vLLM's signature; there is one logger per engine
+    ) -> None:
+        """Take the numbers of one step. Never raises."""
+        if self._watch is not None:
+            self._watch.record(scheduler_stats, iteration_stats)
+
+    def log_engine_initialized(self) -> None:
+        """Have nothing to say."""
+
+
+def _watch_requests(vllm_config: Any, dp_rank: int) -> RequestWatch | None:
+    try:
+        from moescope.api import is_switched_off, make_process_recorder  # noqa: PLC0415 - same as above
+
+        if is_switched_off():
+            return None
+        from moescope.collector.hooks import vllm_requests  # noqa: PLC0415 - only a front end needs it
+
+        return vllm_requests.watch_requests(vllm_config, dp_rank, make_process_recorder)
+    except Exception:
+        logger.exception("moescope: requests are not measured; vLLM serves on")
+        return None
 
 
 def _make_recorder(*args: Any, **kwargs: Any) -> Any:

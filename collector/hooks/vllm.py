@@ -7,15 +7,11 @@ itself, by :mod:`moescope.collector.hooks.vllm_worker`.
 from __future__ import annotations
 
 import functools
-import logging
-import multiprocessing
 from typing import Any, Final
 
 from moescope.collector.hooks import vllm_shutdown
+from moescope.collector.hooks.vllm_version import is_supported_version
 from moescope.collector.hooks.vllm_worker import MakeRecorder, WorkerHook
-from moescope.schemas.engines import VLLM_SUPPORTED_VERSION
-
-logger = logging.getLogger("moescope")
 
 _MARK: Final = "_moescope_original"
 
@@ -26,18 +22,7 @@ def install(make_recorder: MakeRecorder) -> bool:
     Returns:
         whether workers are watched: not with another version of vLLM than the hook was written for.
     """
-    import vllm  # noqa: PLC0415 - engines are imported where they are there
-
-    if vllm.__version__.split(".")[:2] != VLLM_SUPPORTED_VERSION.split("."):
-        # The plug-in loads in every process of an engine; the first one says it for all.
-        level = logging.WARNING if multiprocessing.parent_process() is None else logging.DEBUG
-        logger.log(
-            level,
-            "moescope: this release watches vLLM %s.x and leaves vLLM %s alone. "
-            "Install the moescope release made for it, or set MOESCOPE_ENABLED=0 to silence this",
-            VLLM_SUPPORTED_VERSION,
-            vllm.__version__,
-        )
+    if not is_supported_version():
         return False
     from vllm.v1.worker.worker_base import WorkerBase  # noqa: PLC0415 - another version may not have it
 

@@ -19,10 +19,13 @@ from moescope.collector.expert_load import Segment
 from moescope.collector.expert_load_torch import TorchExpertCounter
 from moescope.collector.forwarding_recorder import ForwardingRecorder
 from moescope.collector.hooks.transformers_batch import segments_of_forward
+from moescope.collector.hooks.transformers_memory import report_weights
+from moescope.collector.hooks.transformers_timing import ForwardTiming
 from moescope.collector.live_recorder import LiveRecorder
 from moescope.collector.recorder import NullRecorder
 from moescope.schemas.errors import EngineNotSupportedError
 from moescope.schemas.identity import EngineIdentity
+from moescope.schemas.settings import load_engine_settings
 from moescope.schemas.topology import ModelShape
 
 logger = logging.getLogger("moescope")
@@ -37,6 +40,7 @@ ROUTER_OF_FAMILY: Final = {
 """Families whose router returns ``(logits, weights, selected ids)``: read, and tested, one by one."""
 
 _SELECTED_IDS: Final = 2
+_EXPERTS_BESIDE: Final = re.compile(r"[^.]+$")
 _LAYER_IN_PATH: Final = re.compile(r"^(?:(?P<base>.+)\.)?layers\.(?P<layer>\d+)\.")
 # More rows than any forward pass has; 4 bytes each.
 _MAX_TOKENS: Final = 2**20
@@ -70,6 +74,11 @@ def instrument_model(
     instrumented = InstrumentedModel(recorder)
     if isinstance(recorder, LiveRecorder):
         instrumented.watch(model.get_submodule(base), list(routers.values()), counter)
+        experts = [model.get_submodule(_EXPERTS_BESIDE.sub("experts", path)) for path in routers]
+        report_weights(recorder, model, experts, shape)
+        if counter.device.type == "cpu":
+            share = load_engine_settings().timing_sample
+            instrumented.time(ForwardTiming(recorder, shape, share), experts)
         recorder.start()
     return instrumented
 
@@ -84,6 +93,7 @@ class InstrumentedModel(ForwardingRecorder):
     def __init__(self, recorder: LiveRecorder | NullRecorder) -> None:
         super().__init__(recorder)
         self._handles: list[Any] = []
+        self._timing: ForwardTiming | None = None
         self._signature = inspect.Signature()
 
     def watch(self, base: torch.nn.Module, routers: list[Any], counter: TorchExpertCounter) -> None:
@@ -95,6 +105,11 @@ class InstrumentedModel(ForwardingRecorder):
         self._handles.append(base.register_forward_hook(end, always_call=True))
         for ordinal, router in enumerate(routers):
             self._handles.append(router.register_forward_hook(self._hand_over(counter, ordinal)))
+
+    def time(self, timing: ForwardTiming, experts: list[Any]) -> None:
+        """Time the forward passes too, and of some of them the modules that compute the experts."""
+        self._timing = timing
+        self._handles += timing.attach(experts)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """See :meth:`moescope.collector.recorder.Recorder.flush`. Waits for what the model has launched."""
@@ -112,12 +127,16 @@ class InstrumentedModel(ForwardingRecorder):
         try:
             segments = segments_of_forward(self._signature.bind(*args, **kwargs).arguments)
             self._recorder.begin_step(*segments)
+            if self._timing is not None:
+                self._timing.begin(segments)
         except Exception:
             self._give_up()
 
     def _end(self, _module: Any, _args: tuple[Any, ...], _output: Any) -> None:
         # Gradient checkpointing computes the layers again in the backward pass: that is no new load.
         try:
+            if self._timing is not None:
+                self._timing.end()
             if torch.is_grad_enabled():
                 self._recorder.begin_step()
         except Exception:

@@ -234,7 +234,7 @@ def check_that_it_counted(worker: Any, expected: dict[str, int]) -> None:
     """A hook that counts nothing costs nothing: refuse to report that."""
     from moescope.collector.expert_load import Row
 
-    counts = worker.moescope.recorder._counter.read()  # noqa: SLF001 - a check of the benchmark itself
+    counts = worker.moescope.recorder._source.counter.read()  # noqa: SLF001 - a check of the benchmark itself
     counted = {row.name.lower(): int(counts[0, row].sum()) // TOP_K for row in (Row.PREFILL, Row.DECODE)}
     assert counted == expected, f"{counted} tokens counted with the hook on, not {expected}"
 

@@ -82,9 +82,7 @@ class NumpyExpertCounter:
         ids = np.asarray(topk_ids)
         if ids.ndim != 2:
             raise ShapeError(f"topk_ids has {ids.ndim} axes, expected [tokens, top_k]")
-        rows = np.full(len(ids), Row.PADDING, dtype=np.int64)
-        known = self._row_of_token[: len(ids)]
-        rows[: len(known)] = known
+        rows = self._rows_of(len(ids))
         columns = np.clip(ids, -1, self.num_experts).astype(np.int64) + 1
         width = self.num_experts + GUARDS
         flat = (rows[:, None] * width + columns).ravel()
@@ -94,3 +92,9 @@ class NumpyExpertCounter:
     def read(self) -> IntArray:
         """See :meth:`ExpertCounter.read`."""
         return self._counts.copy()
+
+    def _rows_of(self, num_tokens: int) -> IntArray:
+        rows = np.full(num_tokens, Row.PADDING, dtype=np.int64)
+        known = self._row_of_token[:num_tokens]
+        rows[: len(known)] = known
+        return rows

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from moescope.collector.expert_load import ExpertCounter, Row, Segment
+from moescope.collector.rank_io import RankIo, RankIoCounter
 from moescope.schemas import metrics
 from moescope.schemas.attributes import EXCLUDED, PHASE, Excluded, Phase
 from moescope.schemas.errors import ShapeError
@@ -34,7 +35,8 @@ class ExpertLoadSource:
 
     Args:
         identity: who reports; its shape gives the layers and experts.
-        counter: where ids are counted, on the engine's device.
+        counter: where ids are counted, on the engine's device; one that counts by peer rank too is asked for
+            that as well.
         placement: where the copies are; contiguous blocks, as engines do without one, if None.
         snapshot_every_windows: each window carries the placement of every n-th layer, so that all of it goes
             out once in n windows and no window is much larger than the others.
@@ -61,6 +63,9 @@ class ExpertLoadSource:
         self._scheduled = [0] * len(Row)
         self._placement = placement or place_contiguously(shape, identity.grid.ep_size)
         self._replicas = self._replicas_here()
+        self._rank_io: RankIo | None = None
+        if isinstance(counter, RankIoCounter):
+            self._rank_io = RankIo(counter, identity.grid.ep_rank, self._placement)
         self._snapshot_every = snapshot_every_windows
         self._windows = 0
         self._is_due = np.ones(shape.num_moe_layers, dtype=np.bool_)
@@ -72,6 +77,8 @@ class ExpertLoadSource:
         self._read_counts = self._read_all()
         self._read_scheduled = list(self._scheduled)
         self._is_due[:] = True
+        if self._rank_io is not None:
+            self._rank_io.reset()
 
     def begin_step(self, *segments: Segment) -> None:
         """See :meth:`Recorder.begin_step`."""
@@ -125,6 +132,8 @@ class ExpertLoadSource:
         self._placement = placement
         before, self._replicas = self._replicas, self._replicas_here()
         self._is_due |= (before != self._replicas).any(axis=1)
+        if self._rank_io is not None:
+            self._rank_io.set_placement(placement)
 
     def close_window(self, *, snapshot: bool) -> tuple[Record, ...]:  # noqa: ARG002 - spread over windows instead
         """Return what was counted since the last call. One thread only.
@@ -143,6 +152,8 @@ class ExpertLoadSource:
         tokens[Row.PADDING] += padding // self.identity.shape.top_k
         records = [*self._expert_records(load), *self._token_records(tokens)]
         records += self._placement_records()
+        if self._rank_io is not None:
+            records += self._rank_io.close_window(load)
         return tuple(records)
 
     def _warn_about_foreign_ids(self, counts: IntArray) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -52,7 +52,6 @@ class TorchExpertCounter:
             self._row_base = torch.full((max_tokens, 1), padding, dtype=torch.int32, device=device)
             self._padding_base = torch.full((1, 1), padding, dtype=torch.int32, device=device)
             self._one = torch.ones((), dtype=torch.int64, device=device)
-        self._host_rows = self._row_base.view(-1).numpy() if self._counts.device.type == "cpu" else None
         self._views: tuple[Any, Any, Any] = (None, None, None)
         self._segments: tuple[Segment, ...] = ()
         self._rows_in_use = 0
@@ -73,19 +72,39 @@ class TorchExpertCounter:
         if segments == self._segments:
             return
         self._segments = segments
-        rows = [self._base_of(row) for row, _ in segments]
-        tokens = [tokens for _, tokens in segments]
-        bases = np.repeat(np.asarray(rows, dtype=np.int32), tokens)[: self._max_tokens]
-        changed = max(len(bases), self._rows_in_use)
-        self._rows_in_use = len(bases)
-        if self._host_rows is not None:
-            self._host_rows[: len(bases)] = bases
-            self._host_rows[len(bases) : changed] = self._base_of(Row.PADDING)
-        elif changed:
-            self._send_row_base(bases, changed)
+        kinds = np.repeat(np.asarray([row for row, _ in segments], dtype=np.int32), [n for _, n in segments])
+        kinds = kinds[: self._max_tokens]
+        changed = max(len(kinds), self._rows_in_use)
+        self._rows_in_use = len(kinds)
+        if changed:
+            self._write_layout(kinds, changed)
 
     def add(self, moe_layer_ordinal: int, topk_ids: Any) -> None:
         """See :meth:`moescope.collector.expert_load.ExpertCounter.add`."""
+        self._count(moe_layer_ordinal, topk_ids)
+
+    def read(self) -> IntArray:
+        """See :meth:`moescope.collector.expert_load.ExpertCounter.read`.
+
+        On CUDA what the device has not computed yet is left for the next read: see
+        :class:`~moescope.collector.device_copy.DeviceCopy`.
+        """
+        counts = self._copy.fetch() if os.getpid() == self._owner_pid else self._read_in_child(self._counts)
+        return counts.reshape(self.num_moe_layers, NUM_ROWS, self._width)
+
+    @contextmanager
+    def reads_paused(self) -> Iterator[None]:
+        """Keep the reporter's thread from calling the device, while this thread captures a CUDA graph."""
+        with ExitStack() as paused:
+            for copy in self._copies():
+                paused.enter_context(copy.paused())
+            yield
+
+    def _copies(self) -> list[DeviceCopy]:
+        return [self._copy]
+
+    def _count(self, moe_layer_ordinal: int, topk_ids: Any) -> Any:
+        """Count, and return where: the index ``[tokens · top_k]`` into one layer's rows and guarded ids."""
         if topk_ids.dtype not in _INDEX_DTYPES:
             topk_ids = topk_ids.to(torch.int64)
         # Views are dearer to make than to keep, and the layers of a step all ask for the same. A traced graph
@@ -102,21 +121,7 @@ class TorchExpertCounter:
         # The clamp is what keeps every id in its own row: on CUDA an index out of bounds kills the process.
         index = topk_ids.clamp(-1, self.num_experts).add_(row_base).flatten()
         counts.index_add_(0, index, ones)
-
-    def read(self) -> IntArray:
-        """See :meth:`moescope.collector.expert_load.ExpertCounter.read`.
-
-        On CUDA what the device has not computed yet is left for the next read: see
-        :class:`~moescope.collector.device_copy.DeviceCopy`.
-        """
-        counts = self._copy.fetch() if os.getpid() == self._owner_pid else self._read_in_child()
-        return counts.reshape(self.num_moe_layers, NUM_ROWS, self._width)
-
-    @contextmanager
-    def reads_paused(self) -> Iterator[None]:
-        """Keep the reporter's thread from calling the device, while this thread captures a CUDA graph."""
-        with self._copy.paused():
-            yield
+        return index
 
     def _views_for(self, shape: Any) -> tuple[Any, Any]:
         """The rows of so many tokens, ``[tokens, 1]``, and a one for each of their ids."""
@@ -128,23 +133,32 @@ class TorchExpertCounter:
             row_base = torch.cat((self._row_base, beyond))
         return row_base, self._one.expand(num_tokens * top_k)
 
-    def _read_in_child(self) -> IntArray:
+    @staticmethod
+    def _read_in_child(counts: Any) -> IntArray:
         """Read in a forked child, where the lock of a copy may be held by a thread that is not there."""
-        if self._counts.device.type == "cpu":
-            return np.array(self._counts.numpy(), dtype=np.int64)
+        if counts.device.type == "cpu":
+            return np.array(counts.numpy(), dtype=np.int64)
         # Its parent's device is out of its reach, and it has counted nothing there.
-        return np.zeros(tuple(self._counts.shape), dtype=np.int64)
+        return np.zeros(tuple(counts.shape), dtype=np.int64)
 
     def _base_of(self, row: Row) -> int:
         """Flat index of expert 0 in ``row``: id −1 is the guard before it."""
         return int(row) * self._width + 1
 
-    def _send_row_base(self, bases: Any, changed: int) -> None:
+    def _write_layout(self, kinds: Any, changed: int) -> None:
+        """Write int32 ``kinds`` of the first rows; those after them, up to ``changed``, become padding."""
+        self._write_rows(self._row_base, kinds * self._width + 1, changed, self._base_of(Row.PADDING))
+
+    def _write_rows(self, target: Any, values: Any, changed: int, rest: int) -> None:
+        if target.device.type == "cpu":
+            host = target.view(-1).numpy()
+            host[: len(values)] = values
+            host[len(values) : changed] = rest
+            return
         # Each time a fresh block: the pinned allocator hands one out again only after its copy is done, so
         # a step that is still on its way to the device keeps its own layout.
-        is_cuda = self._counts.device.type == "cuda"
-        staged = torch.empty((changed, 1), dtype=torch.int32, pin_memory=is_cuda)
+        staged = torch.empty((changed, *target.shape[1:]), dtype=target.dtype, pin_memory=target.is_cuda)
         host = staged.view(-1).numpy()
-        host[: len(bases)] = bases
-        host[len(bases) :] = self._base_of(Row.PADDING)
-        self._row_base[:changed].copy_(staged, non_blocking=True)
+        host[: len(values)] = values
+        host[len(values) :] = rest
+        target[:changed].copy_(staged, non_blocking=True)

@@ -17,6 +17,7 @@ from moescope.collector.expert_load import ExpertCounter, NumpyExpertCounter, Ro
 from moescope.collector.expert_load_torch import TorchExpertCounter
 from moescope.collector.hooks import vllm_batch, vllm_layers, vllm_placement, vllm_ranks, vllm_router
 from moescope.collector.live_recorder import LiveRecorder
+from moescope.collector.rank_io_torch import TorchRankIoCounter
 from moescope.collector.recorder import NullRecorder
 from moescope.schemas.errors import EngineNotSupportedError, MoescopeError
 from moescope.schemas.identity import EngineIdentity
@@ -99,30 +100,37 @@ class WorkerHook:
         name = vllm_ranks.name_of_model(config)
         shape = vllm_layers.shape_of(name, config.model_config.get_total_num_hidden_layers(), layers)
         self._ranks = ranks
-        counter = self._open_counter(shape, ranks)
+        settings = load_engine_settings()
+        counter = self._open_counter(shape, ranks, settings)
         if ranks.counts:
             _check_runner(runner, ranks)
             self._tap = vllm_router.RouterTap(counter, shape, ranks)
             self._tap.bind(model, layers)
-        self._open_recorder(
-            shape, ranks, counter, vllm_placement.placement_by_rule(shape, ranks.ep_size, layers)
-        )
+        placement = vllm_placement.placement_by_rule(shape, ranks.ep_size, layers)
+        self._open_recorder(shape, ranks, counter, placement, settings)
         self._watch_eplb(shape, ranks, model)
         if ranks.counts:
             self._watch_steps(counter)
 
-    def _open_counter(self, shape: ModelShape, ranks: vllm_ranks.Ranks) -> ExpertCounter:
+    def _open_counter(self, shape: ModelShape, ranks: vllm_ranks.Ranks, settings: Settings) -> ExpertCounter:
         if not ranks.counts:
             return NumpyExpertCounter(shape.num_moe_layers, shape.num_experts)
         max_tokens = self._worker.scheduler_config.max_num_batched_tokens
-        return TorchExpertCounter(shape.num_moe_layers, shape.num_experts, max_tokens, self._worker.device)
+        size = (shape.num_moe_layers, shape.num_experts, max_tokens, self._worker.device)
+        if ranks.ep_size > 1 and settings.rank_traffic:
+            return TorchRankIoCounter(*size, ep_size=ranks.ep_size)
+        return TorchExpertCounter(*size)
 
     def _open_recorder(
-        self, shape: ModelShape, ranks: vllm_ranks.Ranks, counter: ExpertCounter, placement: Placement
+        self,
+        shape: ModelShape,
+        ranks: vllm_ranks.Ranks,
+        counter: ExpertCounter,
+        placement: Placement,
+        settings: Settings,
     ) -> None:
         import vllm  # noqa: PLC0415 - engines are imported where they are there
 
-        settings = load_engine_settings()
         identity = EngineIdentity(
             service=shape.name,
             shape=shape,

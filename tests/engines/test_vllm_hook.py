@@ -24,6 +24,7 @@ from moescope.collector.hooks import vllm as hook
 from moescope.collector.hooks import vllm_shutdown, vllm_worker
 from moescope.collector.live_recorder import LiveRecorder
 from moescope.collector.recorder import NullRecorder
+from moescope.schemas import metrics
 from moescope.schemas.records import Attempt
 from moescope.schemas.settings import Settings
 
@@ -259,7 +260,7 @@ def test_the_counts_are_not_read_while_a_graph_is_captured(watched):
     capture = engine.runner.capture_model
 
     def capture_and_look():
-        is_readable.append(engine.recorders[0]._counter._copy._lock.acquire(blocking=False))
+        is_readable.append(engine.recorders[0]._source.counter._copy._lock.acquire(blocking=False))
         return capture()
 
     engine.runner.capture_model = capture_and_look
@@ -446,6 +447,42 @@ def test_of_ids_gathered_from_all_data_parallel_ranks_only_its_own_are_counted(w
     engine.shut_down()
     assert engine.exporter.assignments()["prefill"] == [2 * 13 * TOP_K]
     assert engine.exporter.tokens() == {"prefill": 13}
+
+
+def by_rank(exporter, metric):
+    totals = {}
+    for record in (r for w in exporter.windows for r in w.records if r.metric is metric):
+        phase = record.attributes["moe.phase"]
+        totals[phase] = totals.get(phase, 0) + record.counts_per_row_index[0]
+    return {phase: total.tolist() for phase, total in totals.items()}
+
+
+def test_with_expert_parallelism_tokens_are_counted_by_the_rank_that_serves_them(watched, ranks):
+    ranks.ep.world_size = 2  # experts 0 to 6, and 7 to 12
+    engine = watched(MoELayer(0), MoELayer(1)).until_ready()
+
+    engine.runner.step([(0, 13, 13)])
+    engine.runner._dummy_run(5)
+
+    engine.shut_down()
+    tokens = by_rank(engine.exporter, metrics.RANK_TOKENS)["prefill"]
+    assignments = by_rank(engine.exporter, metrics.RANK_ASSIGNMENTS)["prefill"]
+    assert sum(assignments) == 13 * TOP_K * 2
+    assert all(0 < t <= a for t, a in zip(tokens, assignments, strict=True))
+    assert sum(tokens) >= 13 * 2
+
+
+def test_traffic_by_rank_is_an_option_and_nothing_without_expert_parallelism(watched, ranks, monkeypatch):
+    engine = watched(MoELayer(0)).until_ready()
+    monkeypatch.setenv("MOESCOPE_RANK_TRAFFIC", "0")
+    ranks.ep.world_size = 2
+    switched_off = watched(MoELayer(0)).until_ready()
+
+    for some in (engine, switched_off):
+        some.runner.step([(0, 13, 13)])
+        some.shut_down()
+        assert by_rank(some.exporter, metrics.RANK_TOKENS) == {}
+        assert by_rank(some.exporter, metrics.RANK_ASSIGNMENTS) == {}
 
 
 class RunnerV2(Runner):

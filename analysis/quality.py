@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any, Final
 
 from moescope.analysis.expert_load import from_ms
 from moescope.analysis.store import Store
+from moescope.schemas.attributes import Component
 
 
 class HealthState(StrEnum):
@@ -16,16 +18,21 @@ class HealthState(StrEnum):
 
     OK = "ok"
     SILENT = "silent"
+    LEFT = "left"
     NO_COUNTS = "no counts"
     NOT_CONSERVED = "not conserved"
 
 
+_GONE: Final = frozenset({HealthState.SILENT, HealthState.LEFT})
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceHealth:
-    """One engine process, as ``queries/telemetry_health.sql`` describes it."""
+    """One process, as ``queries/telemetry_health.sql`` describes it."""
 
     service: str
     instance: str
+    component: Component
     ep_group: str
     ep_rank: int
     first_ms: int
@@ -41,6 +48,11 @@ class InstanceHealth:
     state: HealthState
 
     @property
+    def is_rank(self) -> bool:
+        """Whether it holds experts."""
+        return self.component is Component.RANK
+
+    @property
     def last_seen(self) -> datetime:
         """End of its last window, UTC."""
         return from_ms(self.last_ms)
@@ -51,9 +63,10 @@ class Quality:
     """The health of every process that reports.
 
     Attributes:
-        reporting: the newest process of each rank, if it is not silent.
-        silent: the newest process of each rank, if it is. A process that another one replaced is not silent:
-            it ended.
+        reporting: the newest process of each rank, if it still reports.
+        silent: the newest process of each rank, if it fell silent. One that another process replaced, and one
+            whose group came back smaller, is not silent: it left.
+        silent_others: the newest of each scheduler, front end and scraper, if it fell silent.
         without_counts: tokens were scheduled and no expert was counted.
         not_conserved: assignments do not match tokens × top-k × layers.
         export_failures: export attempts that were not acknowledged, over all processes; nothing is lost by
@@ -63,6 +76,7 @@ class Quality:
     instances: tuple[InstanceHealth, ...]
     reporting: tuple[InstanceHealth, ...]
     silent: tuple[InstanceHealth, ...]
+    silent_others: tuple[InstanceHealth, ...]
     without_counts: tuple[InstanceHealth, ...]
     not_conserved: tuple[InstanceHealth, ...]
     export_failures: int
@@ -70,7 +84,8 @@ class Quality:
     @property
     def is_believable(self) -> bool:
         """Whether something reports, and all that report add up."""
-        return bool(self.reporting) and not (self.silent or self.without_counts or self.not_conserved)
+        wrong = self.silent or self.silent_others or self.without_counts or self.not_conserved
+        return not wrong and any(one.state is HealthState.OK for one in self.instances)
 
     @property
     def last_ms(self) -> int | None:
@@ -90,24 +105,31 @@ def read_quality(store: Store, service: str = "") -> Quality:
         StoreError: the store cannot answer.
     """
     rows = store.query("telemetry_health", service=service).to_pylist()
-    return judge_quality([InstanceHealth(**(row | {"state": HealthState(row["state"])})) for row in rows])
+    return judge_quality([_instance(row) for row in rows])
+
+
+def _instance(row: dict[str, Any]) -> InstanceHealth:
+    words = {"state": HealthState(row["state"]), "component": Component(row["component"])}
+    return InstanceHealth(**(row | words))
 
 
 def judge_quality(instances: Sequence[InstanceHealth]) -> Quality:
     """Sort processes by what is wrong with them."""
-    newest = _newest_of_each_rank(instances)
+    newest = _newest_of_each(instances)
+    silent = [one for one in newest if one.state is HealthState.SILENT]
     return Quality(
         tuple(instances),
-        tuple(one for one in newest if one.state is not HealthState.SILENT),
-        tuple(one for one in newest if one.state is HealthState.SILENT),
+        tuple(one for one in newest if one.is_rank and one.state not in _GONE),
+        tuple(one for one in silent if one.is_rank),
+        tuple(one for one in silent if not one.is_rank),
         tuple(one for one in instances if one.state is HealthState.NO_COUNTS),
         tuple(one for one in instances if one.state is HealthState.NOT_CONSERVED),
         sum(one.export_failures for one in instances),
     )
 
 
-def _newest_of_each_rank(instances: Iterable[InstanceHealth]) -> list[InstanceHealth]:
-    newest: dict[tuple[str, str, int], InstanceHealth] = {}
+def _newest_of_each(instances: Iterable[InstanceHealth]) -> list[InstanceHealth]:
+    newest: dict[tuple[str, str, int, Component], InstanceHealth] = {}
     for one in sorted(instances, key=lambda one: one.last_ms):
-        newest[one.service, one.ep_group, one.ep_rank] = one
-    return sorted(newest.values(), key=lambda one: (one.service, one.ep_group, one.ep_rank))
+        newest[one.service, one.ep_group, one.ep_rank, one.component] = one
+    return [newest[key] for key in sorted(newest)]

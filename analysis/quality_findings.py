@@ -8,6 +8,7 @@ from typing import Final
 from moescope.analysis import words
 from moescope.analysis.finding import Finding, Severity
 from moescope.analysis.quality import InstanceHealth, Quality
+from moescope.schemas.attributes import Component
 
 _BEFORE_ALL: Final = float("inf")
 """Whether the numbers can be believed comes before what they say."""
@@ -23,6 +24,9 @@ def list_quality_findings(quality: Quality) -> Iterator[Finding]:
                 quality.silent, "silent; what the experts did for them is missing from every number"
             )
         )
+    for component in sorted({one.component for one in quality.silent_others}):
+        these = [one for one in quality.silent_others if one.component is component]
+        yield _about_ranks(these, "silent; what it reports is missing", component)
     if quality.without_counts:
         yield _about_ranks(quality.without_counts, "counting no experts although tokens are scheduled")
     if quality.not_conserved:
@@ -57,12 +61,15 @@ def _not_conserved(instances: Sequence[InstanceHealth]) -> Finding:
     return _about_ranks(instances, f"off by {off}, {'too few' if missing > 0 else 'too many'}")
 
 
-def _about_ranks(instances: Sequence[InstanceHealth], what: str) -> Finding:
+def _about_ranks(
+    instances: Sequence[InstanceHealth], what: str, component: Component = Component.RANK
+) -> Finding:
     ranks = sorted({one.ep_rank for one in instances})
+    who = words.listed(component.value, ranks)
     newest = max(instances, key=lambda one: one.last_ms)
     return Finding(
         Severity.PROBLEM,
-        f"{words.listed('rank', ranks)} of {newest.service} {'is' if len(ranks) == 1 else 'are'} {what}.",
+        f"{who} of {newest.service} {'is' if len(ranks) == 1 else 'are'} {what}.",
         f"The newest window is {words.duration(newest.lag_seconds)} old. "
         "`moescope report quality` lists every process.",
         _BEFORE_ALL,

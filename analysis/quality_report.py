@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from moescope.analysis import words
-from moescope.analysis.quality import InstanceHealth, Quality
+from moescope.analysis.quality import HealthState, InstanceHealth, Quality
 from moescope.analysis.report_sections import DEFAULT_WIDTH, print_nothing
 from moescope.analysis.text_table import Column, render_table
 
@@ -59,14 +59,14 @@ class QualityReport:
 
 
 def _worst_first(one: InstanceHealth) -> tuple[bool, str, str, int]:
-    return (one.state.value == "ok", one.service, one.ep_group, one.ep_rank)
+    return (one.state in {HealthState.OK, HealthState.LEFT}, one.service, one.ep_group, one.ep_rank)
 
 
 def _health_row(one: InstanceHealth) -> list[str]:
     return [
         one.service,
         one.ep_group,
-        str(one.ep_rank),
+        str(one.ep_rank) if one.is_rank else f"{one.ep_rank} {one.component.value}",
         one.instance[:8],
         f"{words.duration(one.lag_seconds)} ago",
         words.integer(one.tokens),
@@ -81,6 +81,7 @@ def _health_dict(one: InstanceHealth) -> dict[str, Any]:
     return {
         "service": one.service,
         "instance": one.instance,
+        "component": one.component.value,
         "ep_group": one.ep_group,
         "ep_rank": one.ep_rank,
         "last_seen": one.last_seen.isoformat(),

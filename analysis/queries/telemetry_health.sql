@@ -1,6 +1,6 @@
--- Can the numbers be believed? One row per engine process.
+-- Can the numbers be believed? One row per process.
 -- Parameters: service (empty: all of them).
--- service, instance, ep_group, ep_rank  who reports
+-- service, instance, component, ep_group, ep_rank  who reports
 -- first_ms, last_ms          middle of its first window and end of its last one, Unix ms
 -- lag_seconds                time since the end of its last window
 -- windows                    stored windows
@@ -9,10 +9,11 @@
 -- expected_assignments       tokens × top-k × layers with routed experts
 -- missing_assignments        expected − counted
 -- export_failures            export attempts that were not acknowledged
--- state                      ok, silent, no counts, or not conserved
+-- state                      ok, silent, left, no counts, or not conserved
 SELECT
     service,
     instance,
+    component,
     ep_group,
     ep_rank,
     toUnixTimestamp64Milli(first_seen) AS first_ms,

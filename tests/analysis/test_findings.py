@@ -6,7 +6,7 @@ import pytest
 from moescope.analysis.finding import Severity
 from moescope.analysis.findings import has_problem, list_findings
 from moescope.analysis.quality import HealthState, InstanceHealth, judge_quality
-from moescope.schemas.attributes import Phase
+from moescope.schemas.attributes import Component, Phase
 from moescope.schemas.settings import Settings
 from tests.analysis.known_workloads import KnownFleet, assess_fleet
 
@@ -18,6 +18,7 @@ def _process(rank=0, state="ok", **changes):
     values = {
         "service": "known-fleet",
         "instance": f"process-{rank}",
+        "component": Component.RANK,
         "ep_group": "0",
         "ep_rank": rank,
         "first_ms": 1_000,
@@ -158,6 +159,24 @@ def test_silence_is_told_by_the_age_of_windows_which_holds_while_late_ones_arriv
     assert "`moescope doctor`" in fleet[0].detail
     assert rank[0].detail.startswith("The newest window is 90 min old.")
     assert not any("arrived" in one.title + one.detail for one in (*fleet, *rank))
+
+
+def test_silent_front_end_is_no_silent_rank():
+    front_end = _process(0, "silent", component=Component.FRONTEND, instance="front")
+    quality = judge_quality([_process(0), front_end])
+
+    assert [one.instance for one in quality.reporting] == ["process-0"]
+    assert (quality.silent, quality.silent_others, quality.is_believable) == ((), (front_end,), False)
+    (finding,) = _find(processes=[_process(0), front_end])
+    assert finding.title.startswith("Frontend 0 of known-fleet is silent;")
+
+
+def test_process_that_left_is_neither_reporting_nor_silent():
+    quality = judge_quality([_process(0), _process(7, "left")])
+
+    assert [one.ep_rank for one in quality.reporting] == [0]
+    assert quality.silent == ()
+    assert quality.is_believable
 
 
 def test_process_that_was_replaced_is_not_silent():

@@ -63,6 +63,10 @@ class ProcessRecorder:
         """See :meth:`moescope.collector.tally.Tally.set_state`."""
         self._here().set_state(metric, value, attributes)
 
+    def forget_state(self, metric: Metric, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """See :meth:`moescope.collector.tally.Tally.forget_state`."""
+        self._here().forget_state(metric, attributes)
+
     def observe(
         self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES, *, times: int = 1
     ) -> None:

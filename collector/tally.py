@@ -110,6 +110,11 @@ class Tally:
             elif state.value != value:
                 state.value, state.is_due = value, True
 
+    def forget_state(self, metric: Metric, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """Report a state no longer: nobody knows it any more."""
+        with self._lock:
+            self._states.pop((metric.name, tuple(attributes.items())), None)
+
     def observe(
         self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES, *, times: int = 1
     ) -> None:

@@ -199,6 +199,50 @@ def simulate(
 
 
 @app.command()
+def scrape(
+    urls: Annotated[list[str], typer.Argument(metavar="URL…", help="Pages: http://host:8000/metrics.")],
+    interval: Annotated[
+        float,
+        typer.Option(
+            parser=parse_duration, metavar="TIME", help="Time between two readings.", show_default="10s"
+        ),
+    ] = 10.0,
+    engine: Annotated[str, typer.Option(help="auto, vllm, sglang or dynamo.")] = "auto",
+    service: Annotated[
+        str | None, typer.Option(help="Name of the deployment; the model's name otherwise.")
+    ] = None,
+    role: Annotated[
+        str, typer.Option(help="mixed, prefill or decode, where the page does not say.")
+    ] = "mixed",
+    tensor_parallel: Annotated[int, typer.Option(help="EP ranks of one engine on a page.", min=1)] = 1,
+    endpoint: Annotated[
+        str | None, typer.Option(help="OTLP/gRPC endpoint; OTEL_EXPORTER_OTLP_* otherwise.")
+    ] = None,
+    bearer_token_file: Annotated[Path | None, typer.Option(help="Token that the pages ask for.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read once, print, send nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Report what engines say on their /metrics pages, without touching them."""
+    try:
+        from moescope.scraping.run import scrape_pages
+    except ModuleNotFoundError as error:
+        raise _missing(error, "moescope scrape", "server") from None
+    is_complete = scrape_pages(
+        urls,
+        interval_seconds=interval,
+        engine=engine,
+        service=service,
+        role=role,
+        tensor_parallel=tensor_parallel,
+        endpoint=endpoint,
+        bearer_token_file=bearer_token_file,
+        once=once,
+        as_json=as_json,
+    )
+    raise typer.Exit(int(not is_complete))
+
+
+@app.command()
 def migrate(
     dsn: Dsn = None,
     cluster: Annotated[

@@ -7,7 +7,8 @@
     │   ├── SettingError           an unknown setting, or a value it cannot take
     │   ├── PortError              a port that cannot be listened on
     │   ├── DataDirectoryError     a data directory that cannot be used, or that another server owns
-    │   └── MissingExtraError      a part of moescope whose packages are not installed
+    │   ├── MissingExtraError      a part of moescope whose packages are not installed
+    │   └── RecordingError         a file that is no recording of experts, or does not fit the others
     ├── ShapeError                 an array, layer or expert that does not fit the model's shape
     │   └── PlacementError         a placement that does not cover the model
     ├── UnknownMetricError         a name that the registry lacks
@@ -21,6 +22,7 @@
     ├── MalformedRequestError      a request body that is no OTLP
     │   └── RequestTooLargeError   a request body beyond the settings' limit
     ├── UnauthenticatedError       a request without the token that the server asks for
+    ├── PageError                  an engine's /metrics page that cannot be read; worth trying again
     └── EngineNotSupportedError    an engine version or kernel that the hook does not understand
 """
 
@@ -60,6 +62,10 @@ class MissingExtraError(UsageError):
             f"{part} needs packages that are not installed. Run: pip install 'moescope[{extra}]'"
         )
         self.extra = extra
+
+
+class RecordingError(UsageError):
+    """A file that is no recording of experts, or does not fit the others; the message names it."""
 
 
 class ShapeError(MoescopeError):
@@ -137,6 +143,16 @@ class RequestTooLargeError(MalformedRequestError):
 
 class UnauthenticatedError(MoescopeError):
     """A request without the token that the server asks for."""
+
+
+class PageError(MoescopeError):
+    """An engine's ``/metrics`` page that cannot be read; ``reason`` is a short word. Worth trying again."""
+
+    retryable = True
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class EngineNotSupportedError(MoescopeError):

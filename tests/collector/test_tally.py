@@ -116,3 +116,14 @@ def test_what_many_threads_add_while_windows_close_is_all_there(tally: Tally):
     total += sum(r.value for r in tally.close_window(snapshot=False) if isinstance(r, Measurement))
 
     assert total == 20_000
+
+
+def test_a_state_that_is_forgotten_is_reported_no_longer(tally: Tally):
+    tally.set_state(metrics.REQUESTS_RUNNING, 13)
+    tally.set_state(metrics.REQUESTS_WAITING, 23)
+    tally.close_window(snapshot=False)
+
+    tally.forget_state(metrics.REQUESTS_RUNNING)
+    tally.forget_state(metrics.REQUESTS_RUNNING)
+
+    assert [record.value for record in tally.close_window(snapshot=True)] == [23]

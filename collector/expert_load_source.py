@@ -21,6 +21,7 @@ logger = logging.getLogger("moescope")
 
 _LOAD_ROWS: Final = {Row.PREFILL: Phase.PREFILL, Row.DECODE: Phase.DECODE}
 _LOAD: Final = slice(Row.PREFILL, Row.DECODE + 1)
+_COUNTED_ROWS: Final = (Row.PADDING, Row.WARMUP, Row.DUMMY)
 _TOKEN_ATTRIBUTES: Final[Mapping[Row, Attributes]] = {
     Row.PREFILL: {PHASE: Phase.PREFILL.value, EXCLUDED: Excluded.NONE.value},
     Row.DECODE: {PHASE: Phase.DECODE.value, EXCLUDED: Excluded.NONE.value},
@@ -75,7 +76,7 @@ class ExpertLoadSource:
     def reset(self) -> None:
         """Leave what was counted so far to somebody else: the parent of a fork."""
         self._read_counts = self._read_all()
-        self._read_scheduled = list(self._scheduled)
+        self._read_tokens = self._tokens_so_far(self._scheduled, self._read_counts)
         self._is_due[:] = True
         if self._rank_io is not None:
             self._rank_io.reset()
@@ -143,18 +144,27 @@ class ExpertLoadSource:
         """
         scheduled = list(self._scheduled)
         counts = self._read_all()
+        tokens_so_far = self._tokens_so_far(scheduled, counts)
         load = counts[:, _LOAD, 1:-1] - self._read_counts[:, _LOAD, 1:-1]
-        # Padding is known only to the device: rows of the first MoE layer that no segment named.
-        padding = int(counts[0, Row.PADDING].sum() - self._read_counts[0, Row.PADDING].sum())
-        tokens = [now - before for now, before in zip(scheduled, self._read_scheduled, strict=True)]
-        self._read_counts, self._read_scheduled = counts, scheduled
+        tokens = [now - before for now, before in zip(tokens_so_far, self._read_tokens, strict=True)]
+        self._read_counts, self._read_tokens = counts, tokens_so_far
         self._warn_about_foreign_ids(counts)
-        tokens[Row.PADDING] += padding // self.identity.shape.top_k
         records = [*self._expert_records(load), *self._token_records(tokens)]
         records += self._placement_records()
         if self._rank_io is not None:
             records += self._rank_io.close_window(load)
         return tuple(records)
+
+    def _tokens_so_far(self, scheduled: list[int], counts: IntArray) -> list[int]:
+        """Token rows by kind, as the engine scheduled them.
+
+        Padding, and how many rows an idle or warm-up pass has, an engine may not know in advance: then the
+        device has counted those of the first MoE layer.
+        """
+        tokens = list(scheduled)
+        for row in _COUNTED_ROWS:
+            tokens[row] = max(tokens[row], int(counts[0, row].sum()) // self.identity.shape.top_k)
+        return tokens
 
     def _warn_about_foreign_ids(self, counts: IntArray) -> None:
         """Say once where a router selects ids that the model does not have; they are nobody's load."""

@@ -15,11 +15,12 @@ import numpy as np
 
 from moescope.collector.hooks.vllm_process import MakeProcessRecorder, identity_of
 from moescope.collector.hooks.vllm_version import is_supported_version
+from moescope.collector.prefix_cache import prefix_cache_tokens
 from moescope.collector.process_recorder import ProcessRecorder
 from moescope.collector.recorder import Meter
 from moescope.collector.requests import FinishedRequest, RequestMetrics
 from moescope.schemas import metrics
-from moescope.schemas.attributes import RESULT, CacheResult, Component
+from moescope.schemas.attributes import RESULT, Component
 from moescope.schemas.settings import load_engine_settings
 
 logger = logging.getLogger("moescope")
@@ -113,21 +114,6 @@ def request_of(stats: Any) -> FinishedRequest:
         # One that ended in the queue was never scheduled: vLLM then subtracts from 0.
         queue_seconds=stats.queued_time if stats.queued_time >= 0 else None,
     )
-
-
-def prefix_cache_tokens(prompt_tokens: int, cached_tokens: int, block_tokens: int) -> dict[CacheResult, int]:
-    """What the prefix cache answered for the tokens of one prompt.
-
-    Whole blocks are found, and the last token is always computed: so at most a block's worth is left of a
-    prompt that was found as far as can be. Its found tokens are hits; those of any other prompt are partial
-    hits; what was computed is a miss. ``cached_tokens`` are those found when the request was first
-    scheduled: what is found again after a preemption is no hit.
-    """
-    is_whole = prompt_tokens - cached_tokens <= block_tokens
-    return {
-        CacheResult.HIT if is_whole else CacheResult.PARTIAL_HIT: cached_tokens,
-        CacheResult.MISS: prompt_tokens - cached_tokens,
-    }
 
 
 def watch_requests(

@@ -177,3 +177,29 @@ def test_only_layers_whose_placement_changed_go_out_at_once():
 
     assert record.layers.tolist() == [1, 2]  # layer 1: its turn; layer 2: changed
     assert record.counts_per_row_index.tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize(("row", "name"), [(Row.WARMUP, "warmup"), (Row.DUMMY, "dummy")])
+def test_excluded_rows_that_no_step_announces_are_counted_where_they_were_routed(
+    source: ExpertLoadSource, row: Row, name: str
+):
+    source.counter.set_layout([(row, 79)])
+    for _ in range(3):
+        source.record_topk(1, np.zeros((23, 2), dtype=np.int64))
+    source.close_window(snapshot=False)
+    source.record_topk(1, np.zeros((13, 2), dtype=np.int64))
+
+    rows = token_rows(source.close_window(snapshot=False))
+
+    assert rows == {("prefill", "none"): 0, ("decode", "none"): 0, ("", name): 13}
+
+
+def test_excluded_rows_that_are_announced_and_routed_count_once(source: ExpertLoadSource):
+    source.begin_step((Row.DUMMY, 13))
+    announced = token_rows(source.close_window(snapshot=False))
+    source.record_topk(1, np.zeros((13, 2), dtype=np.int64))  # the device was late
+
+    rows = token_rows(source.close_window(snapshot=False))
+
+    assert announced[("", "dummy")] == 13
+    assert ("", "dummy") not in rows

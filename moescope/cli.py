@@ -111,7 +111,19 @@ def serve(
         metrics_port=metrics_port,
         token_file=token_file,
     )
-    server_app.run(settings, dsn=dsn)
+    server_app.run(settings, dsn=dsn, open_judge=_open_judge(settings))
+
+
+def _open_judge(settings: Settings) -> Any:
+    """The analysis for the fleet's part of /metrics; None, and said, where its packages are missing."""
+    try:
+        from moescope.analysis.fleet_judgement import FleetJudge
+    except (ModuleNotFoundError, MissingExtraError):
+        logging.getLogger(__name__).warning(
+            "/metrics says nothing of imbalance and hot experts: pip install 'moescope[dashboard]' adds them"
+        )
+        return None
+    return lambda dsn: FleetJudge(dsn, settings)
 
 
 @app.command()

@@ -63,6 +63,16 @@ class Settings:
         0.1, low=0, help="Latency contract: and up to this mean time per output token."
     )
 
+    prometheus_port: int = _setting(
+        0,
+        low=0,
+        high=65535,
+        help="A rank's own Prometheus page listens on this port plus its EP rank; 0: there is none.",
+    )
+    prometheus_host: str = _setting(
+        "127.0.0.1", help="Address of a rank's own Prometheus page, which asks for no token."
+    )
+
     # Every reader.
     dsn: str = _setting(
         "http://127.0.0.1:8123/moescope",
@@ -79,6 +89,21 @@ class Settings:
     dashboard_port: int = _setting(8501, low=0, high=65535, help="The dashboard.")
     data_dir: str = _setting(
         "", help="Where the embedded engine keeps its data; empty: the user's data folder."
+    )
+    fleet_page_interval_seconds: float = _setting(
+        15.0, low=1, help="Time between two judgements of the fleet on /metrics, at least."
+    )
+    fleet_page_window_seconds: float = _setting(
+        300.0, low=10, help="How far back imbalance and hot experts on /metrics look."
+    )
+    fleet_page_hot_experts: int = _setting(
+        20, low=0, high=1000, help="Most hot experts on /metrics, of all deployments together."
+    )
+    fleet_page_forget_seconds: float = _setting(
+        300.0, low=1, help="What nothing was heard of for so long leaves /metrics."
+    )
+    fleet_page_max_series: int = _setting(
+        50_000, low=100, help="Most series on /metrics that come from engines; more are left out and counted."
     )
     token_file: str = _setting("", help="File with the bearer token that clients must send.")
     engine_memory_bytes: int = _setting(

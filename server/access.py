@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from moescope.schemas.errors import SettingError, UnauthenticatedError
 from moescope.schemas.settings import Settings
@@ -25,6 +26,11 @@ class Gate:
 
     def __init__(self, token: str | None) -> None:
         self._token = None if token is None else token.encode()
+
+    @property
+    def url_credentials(self) -> str:
+        """What a URL of this server's SQL endpoint needs before its host: ``user:token@``, or nothing."""
+        return "" if self._token is None else f"moescope:{quote(self._token, safe='')}@"
 
     def check_bearer(self, authorization: str | None) -> None:
         """Check an ``Authorization: Bearer …`` header or metadata entry.

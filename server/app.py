@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 from moescope.schemas.settings import Settings
 from moescope.server.access import Gate, open_gate
 from moescope.server.data_directory import DataDirectory, data_folder
+from moescope.server.fleet_page import FleetPage, OpenJudge
 from moescope.server.http_server import HttpServer
 from moescope.server.ingest import Ingest
 from moescope.server.listeners import (
@@ -49,6 +50,8 @@ _GARBAGE_THRESHOLD: Final = 50_000
 _SPARE_THREADS: Final = 8
 """Receiver threads beyond all requests that can wait, so that a full queue is answered and not waited for."""
 
+_LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses that nobody can connect to
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:
@@ -67,11 +70,15 @@ class Server:
         settings: everything; a port of 0 takes a free one, which :attr:`ports` tells after the start.
         dsn: write into this ClickHouse (``http(s)://…``) instead of an embedded engine; there is no SQL
             endpoint then, since that ClickHouse has its own.
+        open_judge: opens the analysis for the fleet's part of ``/metrics``; None leaves its numbers out.
     """
 
-    def __init__(self, settings: Settings, dsn: str | None = None) -> None:
+    def __init__(
+        self, settings: Settings, dsn: str | None = None, open_judge: OpenJudge | None = None
+    ) -> None:
         self.settings = settings
         self._dsn = dsn
+        self._open_judge = open_judge
         self._stack = ExitStack()
         self.metrics = OwnMetrics()
         self.ports = Ports(0, 0, None, 0)
@@ -121,12 +128,13 @@ class Server:
         store, sql = self._open_store(stack, gate)
         writer = Writer(store, settings, self.metrics)
         stack.callback(writer.close)
-        ingest = Ingest(writer, settings, self.metrics)
+        fleet = FleetPage(settings, self.metrics)
+        ingest = Ingest(writer, settings, self.metrics, fleet)
         in_batches = settings.ingest_threads * settings.ingest_batch_requests
         threads = settings.ingest_queue_requests + in_batches + _SPARE_THREADS
         executor = _executor(stack, threads, "moescope-receive")
         http = HttpReceiver(ingest, gate, settings, self.metrics, executor)
-        page = MetricsPage(self.metrics, store, gate)
+        page = MetricsPage(self.metrics, fleet, store, gate)
         apps: dict[socket.socket, Any] = {sockets[OTLP_HTTP]: http.app, sockets[METRICS]: page.app}
         if sql is not None:
             apps[sockets[SQL]] = sql.app
@@ -143,6 +151,9 @@ class Server:
             sql=_port(sockets[SQL]) if sql is not None else None,
             metrics=_port(sockets[METRICS]),
         )
+        if self._open_judge is not None:
+            stack.callback(fleet.stop)
+            fleet.start(self._open_judge, self._dsn or self._own_dsn(gate))
 
     def _open_store(self, stack: ExitStack, gate: Gate) -> tuple[Store, SqlEndpoint | None]:
         if self._dsn is not None:
@@ -165,6 +176,11 @@ class Server:
         runner = SqlRunner(engine, self.settings)
         return store, SqlEndpoint(runner, gate, self.settings, self.metrics, executor)
 
+    def _own_dsn(self, gate: Gate) -> str:
+        """The DSN at which this process reaches its own SQL endpoint."""
+        host = _LOOPBACK_OF.get(self.settings.host, self.settings.host)
+        return f"http://{gate.url_credentials}{_url_host(host)}:{self.ports.sql}/{self.settings.database}"
+
     def _listen_grpc(self, receiver: GrpcReceiver) -> int:
         try:
             return receiver.listen(f"{_url_host(self.settings.host)}:{self.settings.otlp_grpc_port}")
@@ -173,7 +189,7 @@ class Server:
             raise port_error(self.settings, OTLP_GRPC, OSError(str(error))) from None
 
 
-def run(settings: Settings, *, dsn: str | None = None) -> None:
+def run(settings: Settings, *, dsn: str | None = None, open_judge: OpenJudge | None = None) -> None:
     """Serve until SIGINT or SIGTERM, then store what was taken and return.
 
     Raises:
@@ -185,7 +201,7 @@ def run(settings: Settings, *, dsn: str | None = None) -> None:
         _LOG.info("%s: storing what was taken, then stopping", signal.Signals(number).name)
         stop.set()
 
-    server = Server(settings, dsn)
+    server = Server(settings, dsn, open_judge)
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with server:

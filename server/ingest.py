@@ -10,11 +10,13 @@ from typing import Final
 
 from moescope.schemas.errors import StoreUnavailableError
 from moescope.schemas.settings import Settings
+from moescope.server.fleet_page import FleetPage
 from moescope.server.landed_request import LandedRequest, combine, digest_of
 from moescope.server.landing import land
 from moescope.server.otlp_decode import Encoding, decode
 from moescope.server.otlp_messages import OfficialRequest
 from moescope.server.own_metrics import OwnMetrics
+from moescope.server.page_windows import PageWindows, page_windows
 from moescope.server.validate import MAX_MESSAGES, Validator, Verdict
 from moescope.server.writer import Writer
 
@@ -37,10 +39,13 @@ class Receipt:
 class Ingest:
     """What both receivers hand their bodies to. Blocking and thread-safe."""
 
-    def __init__(self, writer: Writer, settings: Settings, metrics: OwnMetrics) -> None:
+    def __init__(
+        self, writer: Writer, settings: Settings, metrics: OwnMetrics, fleet: FleetPage | None = None
+    ) -> None:
         self._writer = writer
         self._settings = settings
         self._metrics = metrics
+        self._fleet = FleetPage(settings, metrics) if fleet is None else fleet
         self._validator = Validator(settings)
         self._preparing = threading.BoundedSemaphore(os.cpu_count() or 1)
         _warm_up()
@@ -58,20 +63,23 @@ class Ingest:
             StoreUnavailableError: the store did not take it; the same request may come again.
             RequestRefusedError: the store will never take it.
         """
-        request, verdict = self._prepare(body, encoding)
+        request, verdict, windows = self._prepare(body, encoding)
         if request.tables:
             self._store(request)
+            self._fleet.add(request.digest, windows)
         self._count(verdict)
         return _receipt(verdict)
 
-    def _prepare(self, body: bytes, encoding: Encoding) -> tuple[LandedRequest, Verdict]:
+    def _prepare(self, body: bytes, encoding: Encoding) -> tuple[LandedRequest, Verdict, PageWindows]:
         # More at once would only push each other's arrays out of the caches.
         with self._preparing:
-            verdict = self._validator.judge(decode(body, encoding), time.time_ns())
+            now_ns = time.time_ns()
+            verdict = self._validator.judge(decode(body, encoding), now_ns)
             tables = land(verdict.blocks, max_request_bytes=self._settings.max_request_bytes)
             request = LandedRequest(digest_of(body), tables, len(body))
+            windows = page_windows(verdict.blocks, now_ns)
         # The points and their arrays are not needed while the request waits.
-        return request, replace(verdict, blocks=())
+        return request, replace(verdict, blocks=()), windows
 
     def _store(self, request: LandedRequest) -> None:
         try:

@@ -100,6 +100,38 @@ class OwnMetrics:
             "Bytes of SQL answers before compression.",
             registry=self.registry,
         )
+        self.fleet_age = Gauge(
+            "moescope_fleet_judgement_age_seconds",
+            "Time since the analysis last said how the fleet is; since the start where it never did.",
+            registry=self.registry,
+        )
+        self.fleet_judgement_seconds = Gauge(
+            "moescope_fleet_judgement_duration_seconds",
+            "Time that the analysis took for that, failures included.",
+            registry=self.registry,
+        )
+        self.fleet_judgement_failures = Counter(
+            "moescope_fleet_judgement_failures",
+            "Times that the analysis could not say how the fleet is; the page keeps what it said before.",
+            registry=self.registry,
+        )
+        self.fleet_groups_left_out = Gauge(
+            "moescope_fleet_groups_left_out",
+            "EP groups and phases beyond what one judgement takes on.",
+            registry=self.registry,
+        )
+        self.fleet_series = Gauge(
+            "moescope_fleet_series",
+            "Series of the fleet on this page.",
+            registry=self.registry,
+        )
+        self.fleet_left_out = Counter(
+            "moescope_fleet_points_left_out",
+            "Stored points that this page does not show, by reason (old, temporality, bounds, repeated, "
+            "no_room).",
+            ["reason"],
+            registry=self.registry,
+        )
         build = Gauge(
             "moescope_server_info",
             "Always 1; the labels say which version of moescope and of ClickHouse answers.",
@@ -115,6 +147,10 @@ class OwnMetrics:
     def watch_queue(self, depth: Callable[[], int]) -> None:
         """Take the queue's depth from ``depth`` whenever the page is read."""
         self.queue_depth.set_function(depth)
+
+    def watch_judgement(self, age_seconds: Callable[[], float]) -> None:
+        """Take the age of what the analysis said from ``age_seconds`` whenever the page is read."""
+        self.fleet_age.set_function(age_seconds)
 
     def set_versions(self, version: str, engine_version: str) -> None:
         """Say who answers."""

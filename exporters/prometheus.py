@@ -1,13 +1,13 @@
 """The Prometheus page: frozen families become text, by prometheus-client.
 
-Needs the package prometheus-client, which an engine's environment does not have by itself; so nothing else in
-this room imports this module.
+Needs the package prometheus-client, which an engine's environment does not have by itself; so nothing in this
+room imports this module before a page is asked for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
 from prometheus_client import generate_latest
@@ -27,9 +27,14 @@ from moescope.schemas.metrics import Kind
 
 def render_page(families: Iterable[FamilyState]) -> bytes:
     """Return a page in Prometheus's text format; empty where nothing is known."""
+    return generate_latest(live_registry(lambda: families))
+
+
+def live_registry(snapshot: Callable[[], Iterable[FamilyState]]) -> CollectorRegistry:
+    """Return a registry for prometheus-client's own servers: it takes a snapshot for every scrape."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Frozen(to_prometheus(families)))
-    return generate_latest(registry)
+    registry.register(_Live(snapshot))
+    return registry
 
 
 def to_prometheus(families: Iterable[FamilyState]) -> Iterator[Metric]:
@@ -40,14 +45,14 @@ def to_prometheus(families: Iterable[FamilyState]) -> Iterator[Metric]:
             yield _family(family, samples)
 
 
-class _Frozen(Collector):
-    """Families that are there already."""
+class _Live(Collector):
+    """Families as they are when somebody looks."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
+    def __init__(self, snapshot: Callable[[], Iterable[FamilyState]]) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        return self._families
+        return to_prometheus(self._snapshot())
 
     def describe(self) -> Iterable[Metric]:
         return ()

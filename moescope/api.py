@@ -14,6 +14,7 @@ from moescope.collector.process_recorder import ProcessRecorder
 from moescope.collector.recorder import NullRecorder, Recorder
 from moescope.exporters.otlp import OtlpExporter
 from moescope.exporters.otlp_config import is_disabled, load_otlp_config
+from moescope.exporters.rank_page import WindowExporter, with_page
 from moescope.schemas.errors import UsageError
 from moescope.schemas.identity import EngineIdentity, Identity, ProcessIdentity
 from moescope.schemas.settings import Settings, load_engine_settings
@@ -83,8 +84,8 @@ def make_recorder(
         return NullRecorder()
     config = load_otlp_config()
 
-    def make_exporter(who: EngineIdentity) -> OtlpExporter:
-        return OtlpExporter(who, config, version=__version__)
+    def make_exporter(who: EngineIdentity) -> WindowExporter:
+        return with_page(OtlpExporter(who, config, version=__version__), who, settings)
 
     return LiveRecorder(_named(identity), counter, make_exporter, settings, placement)
 

@@ -1,3 +1,5 @@
+import urllib.request
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ import moescope
 from moescope import ModelShape, Phase, Placement, RankGrid, Row
 from moescope.collector.live_recorder import LiveRecorder
 from moescope.schemas.errors import PlacementError, ShapeError, UsageError
+from tests.server_process import free_ports
 
 SHAPE = ModelShape("tiny", 2, (1,), 3, 2)
 
@@ -60,3 +63,17 @@ def test_placement_is_checked_against_the_model():
     with pytest.raises(ShapeError, match="does not fit tiny on 2 ranks"):
         recorder.set_placement(Placement(np.array([[0, 1, 2]]), 1, 3))
     recorder.close()
+
+
+def test_rank_shows_its_own_page_when_a_port_is_set(monkeypatch: pytest.MonkeyPatch):
+    [port] = free_ports(1)
+    monkeypatch.setenv("MOESCOPE_PROMETHEUS_PORT", str(port))
+    recorder = moescope.instrument(shape=SHAPE, service="blue")
+    recorder.add_counts(Phase.DECODE, 23, np.array([[23, 23, 0]]))
+    assert recorder.flush(10)
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    labels = '{ep_group="0",ep_rank="0",excluded="none",phase="decode",service="blue"}'
+    assert f"moe_tokens_total{labels} 23.0" in page
+    assert recorder.close()

@@ -41,7 +41,7 @@ FROM (
         ) AS ns_by_expert
     FROM (
         SELECT
-            toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time, service, ep_group, phase,
+            CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time, service, ep_group, phase,
             toUInt16(raw.layer) AS layer, if(raw.source = '', 'measured', raw.source) AS source,
             false AS is_grouped, sumForEach(counts) AS by_expert, 0 AS layer_ns
         FROM ${database}.indexed_count AS raw
@@ -53,7 +53,7 @@ FROM (
             true AS is_grouped, CAST([] AS Array(UInt64)) AS by_expert, toFloat64(ns) AS layer_ns
         FROM (
             SELECT
-                toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time, service, ep_group, phase,
+                CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time, service, ep_group, phase,
                 sumForEach(counts) AS ns_by_layer
             FROM ${database}.indexed_count AS raw
             WHERE metric = 'moe.expert.group.duration'

@@ -11,7 +11,7 @@ CREATE VIEW IF NOT EXISTS ${database}.expert_failovers ${on_cluster} (
 SELECT time, service, ep_group, toUInt16(layer) AS layer, toUInt16(position - 1) AS expert, reason, times AS failovers
 FROM (
     SELECT
-        toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+        CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
         service, ep_group, layer, reason,
         sumForEach(counts) AS times_by_expert
     FROM ${database}.indexed_count AS raw

@@ -1,5 +1,5 @@
--- Who sends how much to whom? One row per rank and peer, seen from the rank. Where a rank reports its bytes by layer,
--- they are summed over the layers.
+-- Who sends how much to whom? One row per rank and peer, seen from the rank. Bytes that a rank reports by layer only
+-- are summed over the layers.
 CREATE VIEW IF NOT EXISTS ${database}.rank_traffic ${on_cluster} (
     time DateTime64(0, 'UTC') COMMENT 'start of the minute',
     service LowCardinality(String) COMMENT 'deployment',
@@ -25,11 +25,14 @@ SELECT
     each AS assignments
 FROM (
     SELECT
-        toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+        CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
         service, ep_group, phase, ep_rank,
         max(length(counts)) AS peers,
-        sumForEachIf(counts, metric = 'moe.rank.io' AND direction = 'transmit') AS sent_to,
-        sumForEachIf(counts, metric = 'moe.rank.io' AND direction = 'receive') AS received_from,
+        countIf(metric = 'moe.rank.io' AND layer < 0) > 0 AS has_totals,
+        sumForEachIf(counts, metric = 'moe.rank.io' AND direction = 'transmit' AND layer < 0) AS total_to,
+        sumForEachIf(counts, metric = 'moe.rank.io' AND direction = 'receive' AND layer < 0) AS total_from,
+        sumForEachIf(counts, metric = 'moe.rank.io' AND direction = 'transmit' AND layer >= 0) AS layers_to,
+        sumForEachIf(counts, metric = 'moe.rank.io' AND direction = 'receive' AND layer >= 0) AS layers_from,
         sumForEachIf(counts, metric = 'moe.rank.tokens') AS tokens_to,
         sumForEachIf(counts, metric = 'moe.rank.assignments') AS assignments_to
     FROM ${database}.indexed_count AS raw
@@ -37,8 +40,8 @@ FROM (
     GROUP BY time, service, ep_group, phase, ep_rank
 )
 ARRAY JOIN
-    arrayResize(sent_to, peers) AS sent,
-    arrayResize(received_from, peers) AS received,
+    arrayResize(if(has_totals, total_to, layers_to), peers) AS sent,
+    arrayResize(if(has_totals, total_from, layers_from), peers) AS received,
     arrayResize(tokens_to, peers) AS once,
     arrayResize(assignments_to, peers) AS each,
-    arrayEnumerate(arrayResize(sent_to, peers)) AS position
+    arrayEnumerate(arrayResize(tokens_to, peers)) AS position

@@ -12,7 +12,7 @@ CREATE VIEW IF NOT EXISTS ${database}.dispatch_wait ${on_cluster} (
 SELECT time, service, ep_group, stage, ep_rank, toUInt16(position - 1) AS peer_rank, wait_ns / 1e9 AS wait_seconds
 FROM (
     SELECT
-        toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+        CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
         service, ep_group, stage, ep_rank,
         sumForEach(counts) AS wait_ns_by_peer
     FROM ${database}.indexed_count AS raw

@@ -48,33 +48,43 @@ SELECT
 FROM (
     SELECT
         time, service, ep_group, ep_rank, phase, stage, layer,
-        sum(part_calls) AS calls,
-        sum(part_seconds) AS total_seconds,
-        groupArray((bounds, part_counts)) AS parts,
-        arraySort(arrayDistinct(arrayFlatten(arrayMap(part -> part.1, parts)))) AS merged_bounds,
-        arrayMap(
-            x -> arraySum(
-                part -> count_up_to(x, part.1, part.2, arrayCount(bound -> bound < x, part.1)), parts
-            ),
-            merged_bounds
+        groupArray((bounds, part_counts, part_calls, part_seconds, is_derived)) AS all_parts,
+        -- All layers together: as the rank says it, or else the sum over what it says by layer.
+        arrayFilter(part -> part.5 = arrayMin(all_parts.5), all_parts) AS parts,
+        arraySum(parts.3) AS calls,
+        arraySum(parts.4) AS total_seconds,
+        -- Nearly always all senders have the same bounds.
+        if(
+            length(parts) = 1,
+            parts[1].1,
+            arraySort(arrayDistinct(arrayFlatten(arrayMap(part -> part.1, parts))))
+        ) AS merged_bounds,
+        if(
+            length(parts) = 1,
+            arrayMap(n -> toFloat64(n), arrayCumSum(arraySlice(parts[1].2, 1, length(merged_bounds)))),
+            arrayMap(
+                x -> arraySum(
+                    part -> count_up_to(x, part.1, part.2, arrayCount(bound -> bound < x, part.1)), parts
+                ),
+                merged_bounds
+            )
         ) AS up_to,
         arraySum(part -> arraySum(part.2), parts) AS in_buckets
     FROM (
         SELECT
-            time, service, ep_group, ep_rank, phase, stage, shown_layer AS layer, bounds,
+            time, service, ep_group, ep_rank, phase, stage, shown.1 AS layer, shown.2 AS is_derived, bounds,
             sum(part.calls) AS part_calls, sum(part.seconds) AS part_seconds, sumForEach(part.counts) AS part_counts
         FROM (
             SELECT
-                toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+                CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
                 service, ep_group, ep_rank, phase, stage, layer, bounds,
                 sum(observations) AS calls, sum(total) AS seconds, sumForEach(raw.counts) AS counts
             FROM ${database}.distribution AS raw
             WHERE metric = 'moe.dispatch.duration'
             GROUP BY time, service, ep_group, ep_rank, phase, stage, layer, bounds
         ) AS part
-        -- What is reported by layer counts for all layers too.
-        ARRAY JOIN if(part.layer < 0, [-1], [part.layer, -1]) AS shown_layer
-        GROUP BY time, service, ep_group, ep_rank, phase, stage, shown_layer, bounds
+        ARRAY JOIN if(part.layer < 0, [(-1, 0)], [(part.layer, 0), (-1, 1)]) AS shown
+        GROUP BY time, service, ep_group, ep_rank, phase, stage, layer, is_derived, bounds
     )
     GROUP BY time, service, ep_group, ep_rank, phase, stage, layer
 )

@@ -50,17 +50,26 @@ FROM (
         sumIf(part_total, metric = 'moe.step.duration') AS total_seconds,
         toUInt64(sumIf(part_total, metric = 'moe.step.tokens')) AS tokens,
         groupArrayIf((bounds, part_counts), metric = 'moe.step.duration') AS parts,
-        arraySort(arrayDistinct(arrayFlatten(arrayMap(part -> part.1, parts)))) AS merged_bounds,
-        arrayMap(
-            x -> arraySum(
-                part -> count_up_to(x, part.1, part.2, arrayCount(bound -> bound < x, part.1)), parts
-            ),
-            merged_bounds
+        -- Nearly always all senders have the same bounds.
+        if(
+            length(parts) = 1,
+            parts[1].1,
+            arraySort(arrayDistinct(arrayFlatten(arrayMap(part -> part.1, parts))))
+        ) AS merged_bounds,
+        if(
+            length(parts) = 1,
+            arrayMap(n -> toFloat64(n), arrayCumSum(arraySlice(parts[1].2, 1, length(merged_bounds)))),
+            arrayMap(
+                x -> arraySum(
+                    part -> count_up_to(x, part.1, part.2, arrayCount(bound -> bound < x, part.1)), parts
+                ),
+                merged_bounds
+            )
         ) AS up_to,
         arraySum(part -> arraySum(part.2), parts) AS in_buckets
     FROM (
         SELECT
-            toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+            CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
             service, ep_group, ep_rank, phase, metric, bounds,
             sum(observations) AS part_steps, sum(total) AS part_total, sumForEach(raw.counts) AS part_counts
         FROM ${database}.distribution AS raw

@@ -24,8 +24,8 @@ SELECT
     used_bytes / limit_bytes AS used_ratio
 FROM (
     SELECT
-        toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
-        toDateTime64(toStartOfMinute(raw.time) + INTERVAL 1 MINUTE, 3, 'UTC') AS minute_end,
+        CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
+        toStartOfMinute(raw.time) + INTERVAL 1 MINUTE AS minute_end,
         service, ep_group, ep_rank, instance, pool,
         argMax(value, raw.time) AS bytes
     FROM ${database}.measurement AS raw
@@ -33,9 +33,9 @@ FROM (
     GROUP BY time, minute_end, service, ep_group, ep_rank, instance, pool
 ) AS used
 ASOF LEFT JOIN (
-    SELECT service, ep_group, ep_rank, instance, pool, measurement.time AS time, value AS bytes
+    SELECT service, instance, pool, measurement.time AS time, value AS bytes
     FROM ${database}.measurement
     WHERE metric = 'moe.memory.limit'
 ) AS known
-ON used.service = known.service AND used.ep_group = known.ep_group AND used.ep_rank = known.ep_rank
-    AND used.instance = known.instance AND used.pool = known.pool AND used.minute_end > known.time
+ON used.service = known.service AND used.instance = known.instance AND used.pool = known.pool
+    AND used.minute_end > known.time

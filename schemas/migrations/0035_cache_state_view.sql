@@ -30,8 +30,8 @@ SELECT
     maxOrNullIf(toUInt64(known.units), used.metric = 'moe.mla_kv_cache.blocks' AND is_fresh) AS mla_blocks_limit
 FROM (
     SELECT
-        toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
-        toDateTime64(toStartOfMinute(raw.time) + INTERVAL 1 MINUTE, 3, 'UTC') AS minute_end,
+        CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
+        toStartOfMinute(raw.time) + INTERVAL 1 MINUTE AS minute_end,
         service, ep_group, ep_rank, instance, metric, reason,
         argMax(value, raw.time) AS last,
         sum(value) AS sum
@@ -41,11 +41,11 @@ FROM (
 ) AS used
 ASOF LEFT JOIN (
     SELECT
-        service, ep_group, ep_rank, instance, measurement.time AS time, value AS units,
+        service, instance, measurement.time AS time, value AS units,
         if(measurement.metric = 'moe.kda_state.slots.limit', 'moe.kda_state.slots', 'moe.mla_kv_cache.blocks') AS metric
     FROM ${database}.measurement
     WHERE measurement.metric IN ('moe.kda_state.slots.limit', 'moe.mla_kv_cache.blocks.limit')
 ) AS known
-ON used.service = known.service AND used.ep_group = known.ep_group AND used.ep_rank = known.ep_rank
-    AND used.instance = known.instance AND used.metric = known.metric AND used.minute_end > known.time
+ON used.service = known.service AND used.instance = known.instance AND used.metric = known.metric
+    AND used.minute_end > known.time
 GROUP BY time, service, ep_group, ep_rank, instance

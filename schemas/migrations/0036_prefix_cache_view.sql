@@ -9,7 +9,7 @@ CREATE VIEW IF NOT EXISTS ${database}.prefix_cache ${on_cluster} (
     hit_ratio Nullable(Float64) COMMENT '(hit_tokens + partial_hit_tokens) / all three, NULL where there were none'
 ) AS
 SELECT
-    toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+    CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
     service,
     ep_group,
     toUInt64(sumIf(value, result = 'hit')) AS hit_tokens,

@@ -9,7 +9,7 @@ CREATE VIEW IF NOT EXISTS ${database}.request_load ${on_cluster} (
 SELECT time, service, ep_group, sum(mean_running) AS running, sum(mean_waiting) AS waiting
 FROM (
     SELECT
-        toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+        CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
         service, ep_group, instance,
         ifNull(avgOrNullIf(value, metric = 'moe.requests.running'), 0) AS mean_running,
         ifNull(avgOrNullIf(value, metric = 'moe.requests.waiting'), 0) AS mean_waiting

@@ -12,7 +12,7 @@ CREATE VIEW IF NOT EXISTS ${database}.goodput ${on_cluster} (
     ranks UInt64 COMMENT 'ranks of the group, as its processes say'
 ) AS
 SELECT
-    toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+    CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
     service,
     ep_group,
     toUInt64(sumIf(value, metric = 'moe.requests.finished')) AS requests,

@@ -21,7 +21,7 @@ SELECT
     if(covered_ms > 0, rows * 1000 / covered_ms, 0) AS tokens_per_second
 FROM (
     SELECT
-        toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
+        CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
         service, ep_group, ep_rank,
         max(toUnixTimestamp64Milli(end_time))
             - min(2 * toUnixTimestamp64Milli(raw.time) - toUnixTimestamp64Milli(end_time)) AS covered_ms,

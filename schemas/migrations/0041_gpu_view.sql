@@ -28,8 +28,8 @@ SELECT
     used.received AS received_bytes
 FROM (
     SELECT
-        toDateTime64(toStartOfMinute(raw.time), 0, 'UTC') AS time,
-        toDateTime64(toStartOfMinute(raw.time) + INTERVAL 1 MINUTE, 3, 'UTC') AS minute_end,
+        CAST(toStartOfMinute(raw.time) AS DateTime64(0, 'UTC')) AS time,
+        toStartOfMinute(raw.time) + INTERVAL 1 MINUTE AS minute_end,
         service, ep_group, ep_rank, host, gpu,
         avgOrNullIf(value, metric = 'hw.gpu.utilization') AS busy,
         argMaxOrNullIf(toUInt64(value), raw.time, metric = 'hw.gpu.memory.usage') AS bytes,

@@ -107,7 +107,7 @@ class Telemetry:
 
     def close(self) -> None:
         for recorder in self._recorders:
-            recorder.close(0)
+            recorder.close()
 
     def _exporter(self, identity) -> OtlpExporter:
         return OtlpExporter(identity, self._config)

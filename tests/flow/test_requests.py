@@ -3,6 +3,8 @@
 import pytest
 
 from moescope.collector.requests import FinishedRequest, RequestMetrics
+from moescope.schemas import metrics
+from moescope.schemas.attributes import Role
 from moescope.schemas.settings import Settings
 
 
@@ -36,3 +38,96 @@ def test_mean_is_exact_and_quantiles_are_interpolated_inside_their_bucket(fleet)
     assert p50 == pytest.approx(0.25 + 0.25 * 10 / 13)
     assert p90 == pytest.approx(5.0 + 2.5 * (18 - 16) / 4)
     assert p99 == pytest.approx(5.0 + 2.5 * (19.8 - 16) / 4)
+
+
+def test_quantile_beyond_the_last_bound_is_that_bound(fleet):
+    requests = requests_of(fleet.process())
+    for _ in range(7):
+        requests.first_token(500.0)
+    fleet.close_window()
+
+    assert latency(fleet, "ttft", "observations, mean_seconds, p50_seconds, p99_seconds") == [
+        (7, 500.0, metrics.TIME_TO_FIRST_TOKEN.bounds[-1], metrics.TIME_TO_FIRST_TOKEN.bounds[-1])
+    ]
+
+
+def test_request_of_one_token_has_no_tpot(fleet):
+    requests = requests_of(fleet.process())
+    for _ in range(13):
+        finish(requests, ttft=0.5, duration=0.5, tokens=1, queue=0.1)
+    fleet.close_window()
+
+    assert latency(fleet, "tpot", "observations") == []
+    assert latency(fleet, "ttft", "observations") == [(13,)]
+
+    finish(requests, ttft=0.5, duration=1.5, tokens=11, queue=0.1)
+    fleet.close_window()
+    assert latency(fleet, "tpot", "observations, mean_seconds") == [(1, pytest.approx(0.1))]
+
+
+def test_every_latency_has_its_name_and_its_own_numbers(fleet):
+    requests = requests_of(fleet.process())
+    finish(requests, ttft=0.25, duration=2.25, tokens=5, queue=0.125)
+    requests.next_tokens(0.5, times=4)
+    fleet.close_window()
+
+    assert fleet.rows("request_latency", "metric, observations, mean_seconds") == [
+        ("e2e", 1, 2.25),
+        ("itl", 4, 0.5),
+        ("queue", 1, 0.125),
+        ("tpot", 1, 0.5),
+        ("ttft", 1, 0.25),
+    ]
+
+
+def test_processes_of_a_group_are_added_and_roles_and_models_are_apart(fleet):
+    for role, seconds in ((Role.PREFILL, 1.0), (Role.PREFILL, 3.0), (Role.DECODE, 0.5)):
+        requests_of(fleet.process(role=role)).first_token(seconds)
+    requests_of(fleet.process(role=Role.DECODE), model="another").first_token(0.25)
+    fleet.close_window()
+
+    assert fleet.rows("request_latency", "role, model, observations, mean_seconds") == [
+        ("decode", "another", 1, 0.25),
+        ("decode", "known-model", 1, 0.5),
+        ("prefill", "known-model", 2, 2.0),
+    ]
+
+
+def test_windows_of_a_minute_are_added_and_the_next_minute_is_apart(fleet):
+    requests = requests_of(fleet.process())
+    for window in range(7):
+        for _ in range(window + 1):
+            requests.first_token(0.5)
+        fleet.close_window()
+
+    assert latency(fleet, "ttft", "time, observations") == [(fleet.minute(0), 21), (fleet.minute(1), 7)]
+
+
+def test_load_is_the_mean_over_the_windows_summed_over_the_processes(fleet):
+    first, second = fleet.process(), fleet.process()
+    for running, waiting in ((13, 2), (23, 3), (79, 7)):
+        first.set_state(metrics.REQUESTS_RUNNING, running)
+        first.set_state(metrics.REQUESTS_WAITING, waiting)
+        second.set_state(metrics.REQUESTS_RUNNING, 1)
+        fleet.close_window(20)
+
+    assert fleet.rows("request_load", "time, running, waiting") == [
+        (fleet.minute(), pytest.approx((13 + 23 + 79) / 3 + 1), 4.0)
+    ]
+
+
+def test_goodput_counts_what_kept_the_contract_beside_everything(fleet):
+    fleet.rank(0, 2)
+    requests = requests_of(fleet.process(ep_size=2))
+    for _ in range(13):
+        finish(requests, ttft=1.0, duration=2.0, tokens=21, queue=0.1)  # 0.05 s a token
+    for _ in range(5):
+        finish(requests, ttft=3.0, duration=4.0, tokens=21, queue=0.1)  # the first token is late
+    for _ in range(3):
+        finish(requests, ttft=1.0, duration=9.0, tokens=11, queue=0.1)  # 0.8 s a token
+    finish(requests, ttft=1.0, duration=1.0, tokens=1, queue=0.1)  # one token: the first one decides
+    fleet.close_window()
+
+    assert fleet.rows("goodput", "requests, good_requests, output_tokens, good_tokens, ranks") == [
+        (22, 14, 13 * 21 + 5 * 21 + 3 * 11 + 1, 13 * 21 + 1, 2)
+    ]

@@ -188,3 +188,29 @@ def run(tmp_path, plugin_path, store, service):
             "VLLM_NO_USAGE_STATS": "1",
         },
     )
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Publish a deployment's arguments to SGLang, and this process's rank in it, while a test runs."""
+    import torch
+
+    from tests.engines.sglang_engine import Deployment
+
+    # What torch's CPU module lacks of the device modules that SGLang knows.
+    monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: False, raising=False)
+    monkeypatch.setattr(torch.cpu, "empty_cache", lambda: None, raising=False)
+    monkeypatch.setattr(torch, "get_device_module", lambda *_: torch.cpu)
+    deployment = Deployment(monkeypatch)
+    yield deployment.publish
+    deployment.end()
+
+
+@pytest.fixture
+def hooked():
+    """A hook for SGLang, and what it reports."""
+    from tests.engines.sglang_engine import Hooked
+
+    made = Hooked()
+    yield made
+    made.close()

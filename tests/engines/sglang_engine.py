@@ -17,10 +17,12 @@ with importing_sglang():
     from sglang.srt.eplb.expert_location_dispatch import ExpertLocationDispatchInfo
     from sglang.srt.layers.moe import topk as sglang_topk
     from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+    from sglang.srt.layers.moe.utils import MoeA2ABackend
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
     from sglang.srt.runtime_context import (
         derive_spawn_ranks,
         get_context,
+        get_flags,
         get_parallel,
         get_resources,
     )
@@ -81,6 +83,48 @@ class Hooked:
     def close(self):
         for recorder in self.recorders:
             recorder.close()
+
+
+class Deployment:
+    """What SGLang's processes have published, as far as it is read here; taken back at the end."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr(expert_distribution, "get_device", lambda *_: "cpu")
+        self._undo = []
+
+    def publish(self, rank=0, a2a=None, **fields):
+        """Replace what is published: the arguments, and the rank that the launcher gives a process."""
+        self.end()
+        override = get_context().override_server_args(served_model_name="tiny", device="cpu", **fields)
+        override.install()
+        self._undo.append(override.restore)
+        parallel = get_parallel()
+        scope = parallel.override(
+            **derive_spawn_ranks(
+                world_rank=rank,
+                tp_size=parallel.tp_size,
+                ep_join_rank_offset=0,
+                attn_cp_size=1,
+                attn_tp_size=parallel.attn_tp_size,
+                moe_dp_size=1,
+                moe_ep_size=parallel.moe_ep_size,
+            ),
+            dp_rank=None,
+            attn_tp_rank=rank % parallel.attn_tp_size,
+            attn_dp_rank=rank // parallel.attn_tp_size,
+        )
+        self._enter(scope)
+        self._enter(get_flags().moe.override(a2a_backend=MoeA2ABackend(a2a or "none")))
+
+    def _enter(self, scope):
+        scope.__enter__()
+        self._undo.append(lambda: scope.__exit__(None, None, None))
+
+    def end(self):
+        while self._undo:
+            self._undo.pop()()
+        get_resources().expert_distribution_recorder = None
+        get_resources().expert_location_metadata = None
 
 
 class Experts(FusedMoE):
@@ -218,21 +262,17 @@ def placed(physical_to_logical, num_logical, ep_size):
 
 __all__ = [
     "KIMI_K3",
+    "Deployment",
     "Engine",
+    "ForwardBatch",
     "ForwardMode",
-    "FusedMoE",
     "Graph",
     "Hooked",
-    "InMemoryExporter",
     "KimiLinearConfig",
     "batch_of",
-    "derive_spawn_ranks",
     "distinct_ids",
     "expert_distribution",
-    "expert_location",
     "get_context",
-    "get_parallel",
     "get_resources",
-    "importing_sglang",
     "placed",
 ]

@@ -13,67 +13,15 @@ from tests.engines.sglang_engine import (
     Engine,
     ForwardMode,
     Graph,
-    Hooked,
     KimiLinearConfig,
     batch_of,
-    derive_spawn_ranks,
     distinct_ids,
     expert_distribution,
-    get_context,
-    get_parallel,
     get_resources,
     placed,
 )
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture
-def serve(monkeypatch):
-    """Publish a deployment's arguments, and this process's rank in it, for as long as the test runs."""
-    # What torch's CPU module lacks of the device modules that SGLang knows.
-    monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: False, raising=False)
-    monkeypatch.setattr(torch.cpu, "empty_cache", lambda: None, raising=False)
-    monkeypatch.setattr(torch, "get_device_module", lambda *_: torch.cpu)
-    monkeypatch.setattr(expert_distribution, "get_device", lambda *_: "cpu")
-    undo = []
-
-    def publish(rank=0, **fields):
-        served = {"served_model_name": "tiny", "device": "cpu", **fields}
-        override = get_context().override_server_args(**served)
-        override.install()
-        undo.append(override.restore)
-        parallel = get_parallel()
-        ranks = derive_spawn_ranks(
-            world_rank=rank,
-            tp_size=parallel.tp_size,
-            ep_join_rank_offset=0,
-            attn_cp_size=1,
-            attn_tp_size=parallel.attn_tp_size,
-            moe_dp_size=1,
-            moe_ep_size=parallel.moe_ep_size,
-        )
-        scope = parallel.override(
-            **ranks,
-            dp_rank=None,
-            attn_tp_rank=rank % parallel.attn_tp_size,
-            attn_dp_rank=rank // parallel.attn_tp_size,
-        )
-        scope.__enter__()
-        undo.append(lambda: scope.__exit__(None, None, None))
-
-    yield publish
-    for step in reversed(undo):
-        step()
-    get_resources().expert_distribution_recorder = None
-    get_resources().expert_location_metadata = None
-
-
-@pytest.fixture
-def hooked():
-    made = Hooked()
-    yield made
-    made.close()
 
 
 def config(**changes):

@@ -295,7 +295,7 @@ def sglang(
     """Import what SGLang's expert distribution recorder dumped, or {"logical_count": …}."""
     from moescope.importing.run import import_sglang
 
-    with WindowProgress() as progress:
+    with WindowProgress("") as progress:
         is_whole = import_sglang(
             files,
             service=service,

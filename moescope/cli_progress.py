@@ -16,16 +16,17 @@ _SECONDS_BETWEEN_LINES: Final = 30.0
 
 
 class WindowProgress:
-    """Shows how many windows were emitted; use as a context."""
+    """Shows how many windows were emitted, or whatever else ``unit`` says; use as a context."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "windows") -> None:
+        self._unit = unit
         console = Console(stderr=True)
         self._is_terminal = console.is_terminal
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("windows"),
+            TextColumn(unit),
             TimeRemainingColumn(),
             console=console,
             disable=not self._is_terminal,
@@ -45,7 +46,7 @@ class WindowProgress:
         self._bar.stop()
 
     def show(self, what: str, done: int, total: int | None) -> None:
-        """Say that ``done`` of ``total`` windows were emitted."""
+        """Say that ``done`` of ``total`` are done."""
         if self._is_terminal:
             if what not in self._tasks:
                 self._tasks[what] = self._bar.add_task(what, total=total)
@@ -54,4 +55,4 @@ class WindowProgress:
         now = time.monotonic()
         if done == total or now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
-            logger.info("%s: %d%s windows", what, done, f" of {total}" if total else "")
+            logger.info("%s: %d%s %s", what, done, f" of {total}" if total else "", self._unit)

@@ -22,6 +22,7 @@ class PageServer:
         self.delay_seconds = 0.0
         self.cut_bytes = 0
         self.drip_seconds = 0.0
+        self.location = ""
         self.requests: list[dict[str, str]] = []
         outer = self
 
@@ -48,6 +49,8 @@ class PageServer:
         request.send_response_only(self.status)
         request.send_header("Date", self.date or formatdate(usegmt=True))
         request.send_header("Content-Type", self.content_type)
+        if self.location:
+            request.send_header("Location", self.location)
         if self.encoding:
             request.send_header("Content-Encoding", self.encoding)
         request.send_header("Content-Length", str(len(body)))

@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from moescope.collector.recordings.recording import RecordedPass, Recording
 from moescope.collector.recordings.sglang_ranks import MAP, TOPK, RankFile, RankSums
@@ -29,17 +31,23 @@ _STAT: Final = "stat or stat_approx"
 _COUNTS: Final = "logical_count"
 
 
-def read_sglang(paths: Sequence[Path], *, keeps_identical: bool = False) -> Recording:
+def read_sglang(
+    paths: Sequence[Path], *, keeps_identical: bool = False, progress: Callable[[int], None] = lambda _: None
+) -> Recording:
     """Read the files of one recording.
 
     Args:
         paths: files, or folders with them.
         keeps_identical: take blocks of identical routes for tokens too.
+        progress: told how many files were read.
 
     Raises:
         RecordingError: a file is no recording, is damaged, or does not fit the others; the message names it.
     """
-    files = [_load(path) for path in list_files(paths)]
+    files: list[RankFile] = []
+    for path in list_files(paths):
+        files.append(_load(path))
+        progress(len(files))
     kinds = {file.kind: file.path for file in files}
     if len(kinds) > 1:
         named = ", ".join(f"{path} is {kind}" for kind, path in kinds.items())
@@ -131,7 +139,7 @@ def _read_counts(files: Sequence[RankFile], kind: str, made: float | None) -> Re
     is_used = counts.any(axis=(1, 2))
     return Recording(
         kind=kind,
-        passes=[RecordedPass(one) for one in counts[is_used]],
+        passes=[RecordedPass(counts[row]) for row in np.flatnonzero(is_used)],
         num_layers=counts.shape[1],
         num_experts=counts.shape[2],
         left_out={"empty rows of the ring": int((~is_used).sum())},

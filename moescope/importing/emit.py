@@ -65,7 +65,7 @@ def emit(
             ):
                 is_whole &= _send(exporter, window, timeout_seconds)
                 if not rank:
-                    progress("import", number, len(groups))
+                    progress("sending windows", number, len(groups))
         finally:
             exporter.close()
     return is_whole
@@ -91,7 +91,7 @@ def _windows(
     start_ns = layout.start_ns
     for number, group in enumerate(groups):
         for one in group:
-            source.add_counts(one.phase, one.tokens, one.tokens_per_layer_expert)
+            source.add_counts(one.phase, one.tokens, plan.counts(one))
         if number == 0 and group and plan.warmup_tokens:
             source.begin_step((Row.WARMUP, plan.warmup_tokens))
         end_ns = start_ns + layout.interval_ns

@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from moescope.collector.recordings.recording import RecordedPass, Recording
 from moescope.collector.recordings.warmup import is_identical_pass
@@ -25,11 +26,11 @@ _DIGEST_CHARACTERS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class LoadPass:
-    """One pass of the load: int64 ``[num_moe_layers, num_experts]`` of ``tokens`` rows."""
+    """One pass of the load: whole numbers ``[num_layers, num_experts]`` of ``tokens`` rows."""
 
     phase: Phase
     tokens: int
-    tokens_per_layer_expert: IntArray
+    tokens_per_layer_expert: npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,13 @@ class ImportPlan:
     def tokens(self, phase: Phase) -> int:
         """Token rows of a phase."""
         return sum(one.tokens for one in self.passes if one.phase is phase)
+
+    def counts(self, one: LoadPass) -> IntArray:
+        """The counts of a pass: int64 ``[num_moe_layers, num_experts]``, owned by the caller.
+
+        Made when they are asked for: a recording may be most of the memory.
+        """
+        return one.tokens_per_layer_expert[self.shape.layer_index].astype(np.int64)
 
     def assignments(self) -> int:
         """(token, expert) pairs of all layers."""
@@ -166,8 +174,7 @@ def _load_pass(one: RecordedPass, shape: ModelShape, asked: Phase | None) -> Loa
             "the recording does not say whether its passes are prefill or decode; give --phase prefill or "
             "--phase decode"
         )
-    counts = one.tokens_per_layer_expert[[*shape.moe_layers]].astype(np.int64)
-    return LoadPass(phase, _tokens(one, shape), counts)
+    return LoadPass(phase, _tokens(one, shape), one.tokens_per_layer_expert)
 
 
 def _tokens(one: RecordedPass, shape: ModelShape) -> int:

@@ -55,7 +55,11 @@ def import_sglang(
     settings = load_settings()
     files = list_files(paths)
     plan = make_import_plan(
-        read_sglang(files, keeps_identical=keep_identical),
+        read_sglang(
+            files,
+            keeps_identical=keep_identical,
+            progress=lambda done: progress("reading files", done, len(files)),
+        ),
         files,
         service=service,
         ep_size=ep_size,

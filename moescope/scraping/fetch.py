@@ -21,6 +21,16 @@ _GZIP: Final = zlib.MAX_WBITS | 16
 _ACCEPT: Final = "text/plain;version=0.0.4, */*;q=0.1"  # OpenMetrics is read, and not asked for
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows nobody: credentials are for the address that was given, and for no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Have the redirection raised as the error that it is."""
+
+
+_OPENER: Final = urllib.request.build_opener(_NoRedirect)
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where a page is.
@@ -91,14 +101,15 @@ def fetch(address: Address, timeout_seconds: float) -> Body:
     headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip", **address.headers}
     request = urllib.request.Request(address.url, headers=headers)  # noqa: S310 - parse_address lets http(s) through alone
     try:
-        with urllib.request.urlopen(request, timeout=timeout_seconds) as answer:  # noqa: S310 - see above
+        with _OPENER.open(request, timeout=timeout_seconds) as answer:
             raw = _read(answer, deadline)
             names = answer.headers
             text = _unpack(raw, names.get("Content-Encoding", "")).decode("utf-8")
             return Body(text, names.get("Content-Type", ""), names.get("Date", ""))
     except urllib.error.HTTPError as error:
         error.close()
-        raise PageError(f"http_{error.code}", _status_sentence(error.code)) from None
+        elsewhere = error.headers.get("Location", "")
+        raise PageError(f"http_{error.code}", _status_sentence(error.code, elsewhere)) from None
     except TimeoutError:
         raise PageError("timeout", f"no page within {timeout_seconds:g} s") from None
     except UnicodeDecodeError:
@@ -142,7 +153,9 @@ def _unpack(raw: bytes, encoding: str) -> bytes:
     return body
 
 
-def _status_sentence(status: int) -> str:
+def _status_sentence(status: int, elsewhere: str) -> str:
+    if elsewhere:
+        return f"HTTP {status}: the page is at {elsewhere}; give that address"
     hints = {
         401: "give a token with --bearer-token-file, or http://user:password@host",
         403: "this user or token may not read the page",

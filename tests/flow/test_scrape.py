@@ -134,3 +134,24 @@ def test_wrong_use_ends_with_2_and_says_what_to_do():
     assert (process.returncode, output) == (2, "")
     assert "write http://host:8000/metrics" in errors
     assert "Traceback" not in errors
+
+
+def test_a_page_that_stops_to_answer_falls_silent(tmp_path: Path, page_server: PageServer, monkeypatch):
+    monkeypatch.setenv("MOESCOPE_SILENT_AFTER_SECONDS", "2")
+    server = ServerProcess(tmp_path / "data").start()
+    page_server.body = AFTER
+    process = moescope("scrape", page_server.url, "--interval", "0.5s", "--endpoint", server.endpoint)
+
+    def states() -> list[list[str]]:
+        return server.sql("SELECT service, component, state FROM telemetry_health")
+
+    try:
+        wait_until(lambda: states() == [["tiny", "scraper", "ok"]])
+        page_server.status = 401
+        wait_until(lambda: states() == [["tiny", "scraper", "silent"]])
+        page_server.status = 200
+        wait_until(lambda: states() == [["tiny", "scraper", "ok"]])
+    finally:
+        process.kill()
+        process.communicate()
+        server.stop()

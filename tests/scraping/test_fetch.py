@@ -67,6 +67,16 @@ def test_a_status_says_what_to_do(page_server: PageServer, status: int, words: s
     assert words in str(error)
 
 
+def test_credentials_do_not_follow_a_redirection(page_server: PageServer):
+    page_server.status, page_server.location = 302, page_server.url + "/elsewhere"
+    address = parse_address(page_server.url, bearer_token="s3cret")
+
+    error = refusal(address)
+
+    assert f"the page is at {page_server.url}/elsewhere" in str(error)
+    assert len(page_server.requests) == 1
+
+
 def test_a_page_that_comes_late_is_not_waited_for(page_server: PageServer):
     page_server.delay_seconds = 1
 

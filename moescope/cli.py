@@ -113,19 +113,16 @@ def serve(
         metrics_port=metrics_port,
         token_file=token_file,
     )
-    server_app.run(settings, dsn=dsn, open_judge=_open_judge(settings))
 
+    def open_judge(store_dsn: str) -> Any:
+        # In the background: the ports answer before the analysis is loaded.
+        try:
+            from moescope.analysis.fleet_judgement import FleetJudge
+        except ModuleNotFoundError as error:
+            raise _missing(error, "the analysis", "dashboard") from None
+        return FleetJudge(store_dsn, settings)
 
-def _open_judge(settings: Settings) -> Any:
-    """The analysis for the fleet's part of /metrics; None, and said, where its packages are missing."""
-    try:
-        from moescope.analysis.fleet_judgement import FleetJudge
-    except (ModuleNotFoundError, MissingExtraError):
-        logging.getLogger(__name__).warning(
-            "/metrics says nothing of imbalance and hot experts: pip install 'moescope[dashboard]' adds them"
-        )
-        return None
-    return lambda dsn: FleetJudge(dsn, settings)
+    server_app.run(settings, dsn=dsn, open_judge=open_judge)
 
 
 @app.command()

@@ -17,6 +17,7 @@ from moescope.exporters.prometheus import render_page
 from moescope.exporters.prometheus_counts import PageCounts
 from moescope.exporters.prometheus_judgement import judged_families
 from moescope.exporters.prometheus_state import FamilyState
+from moescope.schemas.errors import MissingExtraError
 from moescope.schemas.fleet import FleetJudgement
 from moescope.schemas.settings import Settings
 from moescope.server.own_metrics import OwnMetrics
@@ -26,7 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 _REMEMBERED_REQUESTS: Final = 65_536
 """Digests of requests that were added; a repetition comes within the client's time-out."""
 
-_MIN_IDLE_PART: Final = 4.0
+_MIN_IDLE_PART: Final = 9.0
 """A judgement is followed by at least so many times its own duration without one."""
 
 _STOP_SECONDS: Final = 2.0
@@ -43,7 +44,11 @@ class Judge(Protocol):
 
 
 OpenJudge = Callable[[str], Judge]
-"""Takes the DSN of the store that the server writes to."""
+"""Takes the DSN of the store that the server writes to. Called on the thread that judges.
+
+Raises:
+    MissingExtraError: the analysis is not installed; the page goes without it.
+"""
 
 
 class FleetPage:
@@ -106,7 +111,11 @@ class FleetPage:
             self._thread.join(_STOP_SECONDS)
 
     def _run(self, open_judge: OpenJudge, dsn: str) -> None:
-        judge = open_judge(dsn)
+        try:
+            judge = open_judge(dsn)
+        except MissingExtraError as error:
+            _LOG.warning("/metrics says nothing of imbalance and hot experts: %s", error)
+            return
         try:
             while not self._stop.is_set():
                 started = time.monotonic()

@@ -9,7 +9,7 @@ import pytest
 from moescope.exporters.otlp_wire import OtlpPacker
 from moescope.schemas import metrics as m
 from moescope.schemas.attributes import EXCLUDED, PHASE, Phase
-from moescope.schemas.errors import StoreUnavailableError
+from moescope.schemas.errors import MissingExtraError, StoreUnavailableError
 from moescope.schemas.fleet import FindingCount, FindingKind, FleetJudgement, LayerBalance
 from moescope.schemas.records import Measurement, Window
 from moescope.schemas.settings import Settings
@@ -149,6 +149,18 @@ def test_scrape_never_waits_for_the_analysis(make_server, judge):
     judge.gate.set()
     server.stop()
     assert judge.closed.wait(30)
+
+
+def test_server_without_the_analysis_says_what_its_page_lacks(make_server, caplog):
+    def open_judge(dsn: str):
+        raise MissingExtraError("the analysis", "dashboard")
+
+    server = make_server(open_judge=open_judge)
+    server.export(tokens_request("plain", 13))
+
+    assert 'service="plain"' in server.page()
+    server.stop()  # waits for the thread that judges
+    assert "says nothing of imbalance and hot experts: the analysis needs packages" in caplog.text
 
 
 def test_what_was_said_too_long_ago_leaves_the_page(judge):

@@ -115,7 +115,8 @@ class Traffic:
         }
         for exchange, times in exchanges.items():
             for direction, phase, bytes_per_peer in _bytes_of(exchange):
-                np.add.at(sums[direction, phase][exchange.ordinal], exchange.ep_ranks, bytes_per_peer * times)
+                by_peer = sums[direction, phase][exchange.ordinal]
+                by_peer[list(exchange.ep_ranks)] += bytes_per_peer * times
         layers = self._layers if self._by_layer else None
         for (direction, phase), by_peer in sums.items():
             if by_peer.any():

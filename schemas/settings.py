@@ -158,6 +158,15 @@ class Settings:
         high=1,
         help="Part of an imbalanced layer's max/mean - 1 that one hot expert must cause to be harmful.",
     )
+    contract_missed_share: float = _setting(
+        0.05,
+        low=0,
+        high=1,
+        help="Share of finished requests that may miss the latency contract before a report fails.",
+    )
+    memory_full_ratio: float = _setting(
+        0.95, low=0, high=1, help="A memory pool that can grow is full above this share of its limit."
+    )
     rank_hour_price: float = _setting(
         0.0, low=0, help="Price of one rank for an hour, in any currency; 0: no costs are shown."
     )

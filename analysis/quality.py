@@ -53,6 +53,18 @@ class InstanceHealth:
         return self.component is Component.RANK
 
     @property
+    def has_problem(self) -> bool:
+        """Whether its state is a finding. One that left was replaced, and is none."""
+        return self.state not in {HealthState.OK, HealthState.LEFT}
+
+    @property
+    def reconciliation(self) -> str:
+        """Whether its assignments are its tokens × top-k × layers, in a word; empty where it counts none."""
+        if not (self.is_rank and self.expected_assignments):
+            return ""
+        return "no" if self.state in {HealthState.NO_COUNTS, HealthState.NOT_CONSERVED} else "yes"
+
+    @property
     def last_seen(self) -> datetime:
         """End of its last window, UTC."""
         return from_ms(self.last_ms)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from moescope.analysis.assessment import LoadAssessment, read_assessment
 from moescope.analysis.expert_load import list_scopes
 from moescope.analysis.hotspot_report import HotspotReport
 from moescope.analysis.imbalance_report import ImbalanceReport
+from moescope.analysis.latency_report import LatencyReport, read_latency_answer
+from moescope.analysis.memory_report import MemoryReport, read_memory_answer
 from moescope.analysis.quality import read_quality
 from moescope.analysis.quality_report import QualityReport
 from moescope.analysis.report_sections import DEFAULT_LIMIT
+from moescope.analysis.span import Deployment, Span, cover, list_deployments
 from moescope.analysis.store import Store
+from moescope.analysis.traffic_report import TrafficReport, read_traffic_answer
 from moescope.schemas.settings import Settings
 
 
@@ -53,6 +59,55 @@ def quality(store: Store, *, service: str | None = None) -> QualityReport:
         StoreError: the store cannot answer.
     """
     return QualityReport(read_quality(store, service or ""), service)
+
+
+def latency(
+    store: Store, *, window_seconds: float, settings: Settings, service: str | None = None
+) -> LatencyReport:
+    """Say how long requests take, what they wait for, and how many keep the latency contract.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    answers = [
+        read_latency_answer(store, cover(one, window_seconds), settings)
+        for one in _deployments(store, service)
+    ]
+    return LatencyReport(tuple(answers), service, settings)
+
+
+def memory(
+    store: Store, *, window_seconds: float, settings: Settings, service: str | None = None
+) -> MemoryReport:
+    """Say where the bytes of every EP group's ranks are, and which pool is fullest.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    answers = [read_memory_answer(store, span, settings) for span in _groups(store, window_seconds, service)]
+    return MemoryReport(tuple(answers), service)
+
+
+def traffic(
+    store: Store, *, window_seconds: float, service: str | None = None, limit: int = DEFAULT_LIMIT
+) -> TrafficReport:
+    """Say what the ranks of every EP group exchange, and whom they wait for.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    answers = [read_traffic_answer(store, span, limit) for span in _groups(store, window_seconds, service)]
+    return TrafficReport(tuple(answers), service)
+
+
+def _groups(store: Store, window_seconds: float, service: str | None) -> Iterator[Span]:
+    for deployment in _deployments(store, service):
+        for ep_group in deployment.ep_groups:
+            yield cover(deployment, window_seconds, ep_group=ep_group)
+
+
+def _deployments(store: Store, service: str | None) -> tuple[Deployment, ...]:
+    return tuple(one for one in list_deployments(store) if service is None or one.service == service)
 
 
 def _assess_all(

@@ -11,7 +11,7 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -62,7 +62,7 @@ class Store:
         self._idle: queue.LifoQueue[Any] = queue.LifoQueue(_MAX_IDLE_CLIENTS)
         self._is_closed = threading.Event()
 
-    def query(self, name: str, **params: str | float) -> pa.Table:
+    def query(self, name: str, **params: str | float | Sequence[str]) -> pa.Table:
         """Run ``queries/<name>.sql`` and return its columns.
 
         Raises:

@@ -9,6 +9,7 @@ _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _MAX_LISTED: Final = 6
+_TICK_STEPS: Final = (0.25, 0.5, 1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
 _SCALES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _THIN_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 
@@ -44,6 +45,42 @@ def compact(value: float) -> str:
     is_whole = scale == 1 and scaled == round(scaled)
     digits = 0 if is_whole or abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
     return f"{scaled:.{digits}f} {prefix}".rstrip()
+
+
+def si_bytes(value: float) -> str:
+    """``13 B``, ``1.50 kB``, ``79.0 GB``: three digits, powers of 1000 as links are rated."""
+    text = compact(value)
+    return f"{text}B" if " " in text else f"{text} B"
+
+
+def seconds(value: float) -> str:
+    """``23.4 ms``, ``1.20 s``: three digits, whichever unit reads best."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * scale >= 1:
+            return f"{compact(value * scale)} {unit}"
+    return f"{compact(value * 1e9)} ns"
+
+
+def binary_ticks(largest: float) -> tuple[list[float], list[str]]:
+    """Where a scale of bytes from 0 to ``largest`` has its labels, in whole steps of a power of 1024."""
+    unit = 1.0
+    while largest / unit >= 1024 and unit < 2.0**50:
+        unit *= 1024
+    step = next((n for n in _TICK_STEPS if largest / unit / n <= 5), _TICK_STEPS[-1])
+    count = int(largest / unit / step) + 1
+    values = [position * step * unit for position in range(count + 1)]
+    return values, [binary_bytes(value) if value else "0" for value in values]
+
+
+def binary_bytes(value: float) -> str:
+    """``13 B``, ``1.50 KiB``, ``79.0 GiB``: three digits, powers of 1024 as memory is built."""
+    scaled, prefix = value, ""
+    for prefix in ("", "Ki", "Mi", "Gi", "Ti", "Pi"):
+        if abs(scaled) < 999.5 or prefix == "Pi":
+            break
+        scaled /= 1024
+    digits = 0 if not prefix or abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
+    return f"{scaled:.{digits}f} {prefix}B"
 
 
 def tick(value: float) -> str:

@@ -364,6 +364,46 @@ def imbalance(
 
 
 @report.command()
+def latency(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
+    """Show TTFT, TPOT, ITL, queue, end to end, dispatch and steps; fail where the contract is missed."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.latency(
+            store, window_seconds=window, settings=settings, service=service
+        ),
+    )
+
+
+@report.command()
+def memory(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
+    """Show six memory pools with their limits, KDA slots and MLA blocks; fail where a pool is full."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.memory(
+            store, window_seconds=window, settings=settings, service=service
+        ),
+    )
+
+
+@report.command()
+def traffic(
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """Show what each rank sends to each other one, and whom it waits for."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, _: reports.traffic(store, window_seconds=window, service=service, limit=limit),
+    )
+
+
+@report.command()
 def quality(dsn: Dsn = None, service: Service = None, as_json: Json = False) -> None:
     """Show whether the numbers can be believed: silent ranks, missing counts, reconciliation."""
     _print_report(dsn, as_json, lambda reports, store, _: reports.quality(store, service=service))

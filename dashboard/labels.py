@@ -14,18 +14,24 @@ from moescope.schemas.attributes import Phase
 from moescope.schemas.metrics import Metric
 
 PHASE_LABEL: Final = {phase: phase.value.capitalize() for phase in Phase}
+_UNIT_WORDS: Final = {"By": "bytes"}
 _UTC: Final = ZoneInfo("UTC")
 
 
 def unit_words(metric: Metric) -> str:
-    """The unit as a word: ``{token}`` is ``tokens``; UCUM symbols stay as they are."""
+    """The unit as a word: ``{token}`` is ``tokens``, ``By`` is ``bytes``; other symbols stay as they are."""
     is_annotation = metric.unit.startswith("{")
-    return f"{metric.unit.strip('{}')}s" if is_annotation else metric.unit
+    return f"{metric.unit.strip('{}')}s" if is_annotation else _UNIT_WORDS.get(metric.unit, metric.unit)
 
 
 def rate_title(metric: Metric) -> str:
     """Title of an axis that shows a counted metric by the minute."""
     return f"{metric.name}, {unit_words(metric)} a minute"
+
+
+def value_title(metric: Metric) -> str:
+    """Title of an axis that shows a metric's own values; seconds read themselves off their labels."""
+    return f"{metric.name}, {unit_words(metric)}"
 
 
 def viewer_zone() -> tzinfo:

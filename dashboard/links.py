@@ -10,6 +10,10 @@ from streamlit.errors import StreamlitAPIException
 
 OVERVIEW: Final = "pages/overview.py"
 EXPERT_LOAD: Final = "pages/expert_load.py"
+LATENCY: Final = "pages/latency.py"
+TRAFFIC: Final = "pages/traffic.py"
+MEMORY: Final = "pages/memory.py"
+HEALTH: Final = "pages/health.py"
 
 
 def link_to(page: str, label: str, params: Mapping[str, str]) -> None:

@@ -7,6 +7,9 @@ from typing import Final
 import streamlit as st
 
 from moescope.analysis.assessment import LoadAssessment, assess_load
+from moescope.analysis.cache_state import CacheHistory, read_cache_history
+from moescope.analysis.computed_tokens import ComputedTokens, read_computed_tokens
+from moescope.analysis.expert_costs import ExpertCosts, read_expert_costs
 from moescope.analysis.expert_history import ExpertHistory, trace_expert
 from moescope.analysis.expert_load import (
     ExpertLoadWindow,
@@ -16,10 +19,18 @@ from moescope.analysis.expert_load import (
     read_layer_history,
     read_window,
 )
+from moescope.analysis.failover import Failovers, read_failovers
+from moescope.analysis.gpus import Gpu, read_gpus
+from moescope.analysis.latency_report import LatencyAnswer, read_latency_answer
+from moescope.analysis.memory import PoolHistory, read_pool_history
+from moescope.analysis.memory_report import MemoryAnswer, read_memory_answer
 from moescope.analysis.placement import PlacementSnapshot, read_placement
 from moescope.analysis.quality import Quality, read_quality
+from moescope.analysis.report_sections import DEFAULT_LIMIT
+from moescope.analysis.span import Deployment, Span, list_deployments
 from moescope.analysis.store import Store, open_store
 from moescope.analysis.token_rate import TokenRate, read_token_rates
+from moescope.analysis.traffic_report import TrafficAnswer, read_traffic_answer
 from moescope.schemas.settings import Settings, load_settings
 
 FRESH_SECONDS: Final = 8
@@ -148,3 +159,93 @@ def _load_layer_history(
     settings: Settings, scope: LoadScope, layer: int, *, start_ms: int, end_ms: int
 ) -> LayerHistory:
     return read_layer_history(_open(settings.dsn), scope, layer, settings, start_ms=start_ms, end_ms=end_ms)
+
+
+def load_deployments() -> tuple[Deployment, ...]:
+    """Whose telemetry is stored, of whatever kind.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_deployments(get_settings().dsn)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=4, show_spinner=False)
+def _load_deployments(dsn: str) -> tuple[Deployment, ...]:
+    return list_deployments(_open(dsn))
+
+
+def load_latency(span: Span) -> LatencyAnswer:
+    """Latency of requests, dispatch and steps, and goodput.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_latency(get_settings(), span)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_latency(settings: Settings, span: Span) -> LatencyAnswer:
+    return read_latency_answer(_open(settings.dsn), span, settings)
+
+
+def load_traffic(span: Span) -> TrafficAnswer:
+    """What the ranks of one EP group exchange, and whom they wait for.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_traffic(get_settings().dsn, span)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=_FEW, show_spinner=False)
+def _load_traffic(dsn: str, span: Span) -> TrafficAnswer:
+    return read_traffic_answer(_open(dsn), span, DEFAULT_LIMIT)
+
+
+def load_memory(span: Span) -> tuple[MemoryAnswer, PoolHistory, CacheHistory]:
+    """The memory of one EP group's ranks, now and over time.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_memory(get_settings(), span)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_memory(settings: Settings, span: Span) -> tuple[MemoryAnswer, PoolHistory, CacheHistory]:
+    store = _open(settings.dsn)
+    return (
+        read_memory_answer(store, span, settings),
+        read_pool_history(store, span),
+        read_cache_history(store, span),
+    )
+
+
+def load_health(span: Span) -> tuple[ComputedTokens, tuple[Gpu, ...], Failovers]:
+    """Token rows, GPUs and failovers of a deployment.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_health(get_settings().dsn, span)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_health(dsn: str, span: Span) -> tuple[ComputedTokens, tuple[Gpu, ...], Failovers]:
+    store = _open(dsn)
+    return read_computed_tokens(store, span), read_gpus(store, span), read_failovers(store, span)
+
+
+def load_expert_costs(span: Span, layer: int, expert: int) -> ExpertCosts:
+    """One expert's time, memory and failovers.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_expert_costs(get_settings().dsn, span, layer, expert)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_expert_costs(dsn: str, span: Span, layer: int, expert: int) -> ExpertCosts:
+    return read_expert_costs(_open(dsn), span, layer, expert)

@@ -9,6 +9,7 @@ import streamlit as st
 
 from moescope.dashboard import loaders
 from moescope.dashboard.labels import PHASE_LABEL
+from moescope.dashboard.navigation import lacks_frame, run_chosen_page
 from moescope.schemas.attributes import Phase
 from moescope.schemas.errors import MoescopeError
 
@@ -17,16 +18,19 @@ _RETRY_SECONDS: Final = 5
 
 def run_guarded(body: Callable[[], None]) -> None:
     """Run the body of a page; an error of ours becomes a message with a way to try again."""
+    if lacks_frame():
+        run_chosen_page()
+        return
     try:
         body()
     except MoescopeError as error:
         _show_error(error)
 
 
-def show_empty_store() -> None:
-    """Nothing is stored yet: say so, look again by itself."""
+def show_empty_store(what: str = "expert load", has_any: Callable[[], object] = loaders.load_scopes) -> None:
+    """Nothing is stored yet: say so, look again by itself until ``has_any`` finds something."""
     with st.container(border=True):
-        st.subheader("No expert load has arrived yet", anchor=False)
+        st.subheader(f"No {what} has arrived yet", anchor=False)
         st.markdown(
             f"The store at `{loaders.get_settings().dsn.rpartition('@')[2]}` answers and is ready; "
             "nobody has sent anything. Send simulated load of a Kimi-K3 fleet:"
@@ -35,7 +39,7 @@ def show_empty_store() -> None:
         st.markdown("Or instrument an engine. vLLM needs no code, only the package in its environment:")
         st.code("pip install moescope\nvllm serve <model>", language="bash")
         st.markdown("`moescope doctor` says what is missing on the way. This page looks again by itself.")
-    _look_again()
+    _look_again(has_any)
 
 
 def show_missing_phase(phase: Phase | None) -> None:
@@ -58,16 +62,16 @@ def _show_error(error: MoescopeError) -> None:
         if error.retryable:
             st.caption(f"This page tries again by itself every {_RETRY_SECONDS} seconds.")
     if error.retryable:
-        _look_again()
+        _look_again(loaders.load_deployments)
 
 
-def _look_again() -> None:
+def _look_again(has_any: Callable[[], object]) -> None:
     """Run the page again once the store has something to say."""
 
     @st.fragment(run_every=_RETRY_SECONDS)
     def look() -> None:
         try:
-            has_something = bool(loaders.load_scopes())
+            has_something = bool(has_any())
         except MoescopeError:
             return
         if has_something:

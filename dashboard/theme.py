@@ -9,9 +9,40 @@ from __future__ import annotations
 
 from typing import Final
 
-from moescope.schemas.attributes import Phase
+from moescope.schemas.attributes import CacheResult, DispatchStage, Excluded, MemoryPool, Phase
 
 PHASE_COLOR: Final = {Phase.PREFILL: "#009e73", Phase.DECODE: "#2b8ad6"}
+
+POOL_COLOR: Final = {
+    MemoryPool.WEIGHTS: "#5f7a99",
+    MemoryPool.RUNTIME: "#a9b4c0",
+    MemoryPool.KDA_STATE: "#c45a9c",
+    MemoryPool.MLA_KV_CACHE: "#2b8ad6",
+    MemoryPool.REPLICATION: "#009e73",
+    MemoryPool.TRANSFER: "#e69f00",
+}
+KDA, MLA = POOL_COLOR[MemoryPool.KDA_STATE], POOL_COLOR[MemoryPool.MLA_KV_CACHE]
+STAGE_COLOR: Final = {DispatchStage.DISPATCH: "#2b8ad6", DispatchStage.COMBINE: "#c45a9c"}
+CACHE_COLOR: Final = {
+    CacheResult.HIT: "#2b8ad6",
+    CacheResult.PARTIAL_HIT: "#8fc1ea",
+    CacheResult.MISS: "#e69f00",
+}
+EXCLUDED_COLOR: Final = {
+    Excluded.PADDING: "#e69f00",
+    Excluded.WARMUP: "#c45a9c",
+    Excluded.DUMMY: "#8a95a3",
+}
+REQUEST: Final = "#2b8ad6"
+WAITING: Final = "#e0480e"
+GOOD: Final = "#009e73"
+
+QUANTILE_LINE: Final[dict[str, dict[str, object]]] = {
+    "p50": {"width": 2.4},
+    "p90": {"width": 1.6, "dash": "dash"},
+    "p99": {"width": 1.6, "dash": "dot"},
+}
+"""The same colour throughout: the dash says which percentile it is."""
 
 RING: Final = "#d81b78"
 """Around what is harmful or selected: found nowhere in the scales."""
@@ -19,6 +50,7 @@ RING: Final = "#d81b78"
 OK: Final = "rgba(110, 135, 160, 0.55)"
 BAD: Final = "#e0480e"
 LIMIT: Final = "rgba(128, 140, 155, 0.9)"
+ROOM: Final = "rgba(128, 140, 155, 0.16)"
 MUTED: Final = "rgba(128, 140, 155, 0.75)"
 
 DIVERGING: Final = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from moescope.analysis.expert_load import LoadScope
+from moescope.analysis.span import Deployment, Span, cover
 from moescope.schemas.attributes import Phase
 
 SERVICE: Final = "service"
@@ -20,6 +21,7 @@ UNTIL: Final = "until"
 LAYER: Final = "layer"
 EXPERT: Final = "expert"
 SHOW: Final = "show"
+MATRIX: Final = "matrix"
 
 WINDOW_SECONDS: Final = {
     "5m": 300,
@@ -59,21 +61,35 @@ class View:
         """How often the page looks again, None while it is held still."""
         return REFRESH_SECONDS if self.end_ms is None else None
 
+    def cover(self, deployment: Deployment, ep_group: str = "") -> Span:
+        """What the page looks at of a deployment, or of one of its EP groups."""
+        return cover(deployment, self.window_seconds, end_ms=self.end_ms, ep_group=ep_group)
+
+
+def find_deployment(deployments: Sequence[Deployment], service: str) -> Deployment:
+    """The deployment of that name, which the page's choice took from the same list."""
+    return next(one for one in deployments if one.service == service)
+
 
 def filter_row() -> DeltaGenerator:
     """The row that the filters of a page stand in."""
     return st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
 
 
-def choose_service(scopes: Sequence[LoadScope]) -> str:
+def choose_service(stored: Sequence[LoadScope] | Sequence[Deployment]) -> str:
     """Draw the choice of a deployment."""
-    services = sorted({scope.service for scope in scopes})
+    services = sorted({one.service for one in stored})
     return str(st.selectbox("Deployment", services, key=SERVICE, bind="query-params", width=200))
 
 
 def choose_group(scopes: Sequence[LoadScope], service: str) -> str:
     """Draw the choice of an EP group; a deployment with one group needs none."""
-    groups = sorted({scope.ep_group for scope in scopes if scope.service == service})
+    return choose_named_group({scope.ep_group for scope in scopes if scope.service == service})
+
+
+def choose_named_group(names: Collection[str]) -> str:
+    """Draw the choice of one of these EP groups; one needs none."""
+    groups = sorted(names)
     if len(groups) == 1:
         return groups[0]
     return str(st.selectbox("EP group", groups, key=GROUP, bind="query-params", width=120))
@@ -93,7 +109,7 @@ def choose_phase(scopes: Sequence[LoadScope], service: str, ep_group: str) -> Ph
     )
 
 
-def choose_window(scopes: Sequence[LoadScope], service: str) -> View:
+def choose_window(stored: Sequence[LoadScope] | Sequence[Deployment], service: str) -> View:
     """Draw the choice of a window and the live switch."""
     window = st.segmented_control(
         "Window",
@@ -103,7 +119,7 @@ def choose_window(scopes: Sequence[LoadScope], service: str) -> View:
         key=WINDOW,
         bind="query-params",
     )
-    newest_ms = max(scope.end_ms for scope in scopes if scope.service == service)
+    newest_ms = max(one.end_ms for one in stored if one.service == service)
     return View(service, window or DEFAULT_WINDOW, _choose_end(newest_ms))
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from moescope.analysis.expert_costs import ExpertLatency
 from moescope.analysis.expert_history import ExpertHistory, ExpertSeries
 from moescope.dashboard import theme
+from moescope.dashboard.figures.panels import PanelTitle, add_line, make_panels, show_seconds
 from moescope.dashboard.labels import PHASE_LABEL, local_times, unit_words, zone_title
 from moescope.schemas import metrics
-from moescope.schemas.attributes import Phase
+from moescope.schemas.attributes import DurationSource, Phase
 
 _HEIGHT_PER_PHASE: Final = 150
+_DURATION: Final = {
+    DurationSource.MEASURED: metrics.EXPERT_DURATION,
+    DurationSource.APPORTIONED: metrics.EXPERT_GROUP_DURATION,
+}
 
 
 def draw_expert_history(history: ExpertHistory, first: Phase) -> go.Figure:
@@ -33,6 +40,29 @@ def draw_expert_history(history: ExpertHistory, first: Phase) -> go.Figure:
         showlegend=False,
         uirevision=f"{history.layer} {history.expert}",
     )
+    return figure
+
+
+def draw_expert_latency(latency: Mapping[Phase, ExpertLatency], first: Phase) -> go.Figure:
+    """Draw how long an expert takes for a token, each phase in a panel; ``first`` stands first."""
+    phases = sorted(latency, key=lambda phase: phase is not first)
+    titles = [
+        PanelTitle(
+            f"{PHASE_LABEL[phase]}, time a token",
+            f"{_DURATION[latency[phase].source].name}, {latency[phase].source.value}",
+            theme.PHASE_COLOR[phase],
+        )
+        for phase in phases
+    ]
+    figure = make_panels(titles, columns=1, revision="expert latency")
+    for row, phase in enumerate(phases, start=1):
+        add_line(
+            *(figure, (row, 1), latency[phase].times, latency[phase].seconds_per_token),
+            name=f"a token, {latency[phase].source.value}",
+            hover="%{y:.3s}s",
+            line={"color": theme.PHASE_COLOR[phase], "width": 2.2},
+        )
+        show_seconds(figure, (row, 1))
     return figure
 
 

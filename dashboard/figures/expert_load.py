@@ -58,7 +58,7 @@ def draw_expert_load(
         cols=2 if has_strip else 1,
         shared_yaxes=True,
         horizontal_spacing=0.012,
-        column_widths=[0.87, 0.13] if has_strip else [1.0],
+        column_widths=[0.86, 0.14] if has_strip else [1.0],
     )
     figure.add_trace(_cells(assessment, cells), col=1, row=1)
     figure.add_trace(_scale(cells), col=1, row=1)
@@ -209,7 +209,12 @@ def _add_strip(figure: go.Figure, assessment: LoadAssessment, acceptable_ratio: 
     )
     top = max(float(np.nanmax(imbalance.ratio, initial=1.0)), acceptable_ratio)
     figure.update_xaxes(
-        title={"text": RATIO_FORMULA, "standoff": 8}, range=[1, 1 + 1.08 * (top - 1)], nticks=4, col=2, row=1
+        # Smaller than the other titles: it has to fit below a strip of a seventh of the page.
+        title={"text": RATIO_FORMULA, "standoff": 8, "font": {"size": 12}},
+        range=[1, 1 + 1.08 * (top - 1)],
+        nticks=4,
+        col=2,
+        row=1,
     )
 
 

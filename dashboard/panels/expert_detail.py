@@ -6,9 +6,11 @@ import streamlit as st
 
 from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
+from moescope.analysis.expert_costs import describe_costs
 from moescope.analysis.expert_facts import ExpertFacts, describe_expert
+from moescope.analysis.span import span_between
 from moescope.dashboard import loaders
-from moescope.dashboard.figures.expert_history import draw_expert_history
+from moescope.dashboard.figures.expert_history import draw_expert_history, draw_expert_latency
 
 _UNKNOWN = "–"
 
@@ -26,13 +28,31 @@ def show_expert(assessment: LoadAssessment, layer: int, expert: int) -> None:
     history = loaders.load_expert_history(assessment, layer, expert)
     if history is None or not any(len(series.times) for series in history.series.values()):
         st.caption("Its history starts with the first whole minute.")
-        return
-    st.plotly_chart(
-        draw_expert_history(history, phase),
-        key="expert_history",
-        config={"displayModeBar": False},
-        alt=f"Assignments a minute of expert {expert} of layer {layer}, with the layer's median expert.",
-    )
+    else:
+        st.plotly_chart(
+            draw_expert_history(history, phase),
+            key="expert_history",
+            config={"displayModeBar": False},
+            alt=f"Assignments a minute of expert {expert} of layer {layer}, with the layer's median expert.",
+        )
+    _show_costs(assessment, layer, expert)
+
+
+def _show_costs(assessment: LoadAssessment, layer: int, expert: int) -> None:
+    """What is stored beside the load: weights, failovers and time."""
+    window = assessment.window
+    span = span_between(window.scope.service, window.scope.ep_group, window.start_ms, window.end_ms)
+    costs = loaders.load_expert_costs(span, layer, expert)
+    sentences = describe_costs(costs)
+    if sentences:
+        st.markdown(sentences)
+    if costs.latency:
+        st.plotly_chart(
+            draw_expert_latency(costs.latency, window.scope.phase),
+            key="expert_latency",
+            config={"displayModeBar": False},
+            alt=f"Time that expert {expert} of layer {layer} takes for a token, by phase.",
+        )
 
 
 def _judge(facts: ExpertFacts, phase: str) -> str:

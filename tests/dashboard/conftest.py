@@ -1,5 +1,6 @@
 """Pages run by Streamlit's AppTest against an embedded store with a known workload."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,5 +43,31 @@ def texts():
     def read(page):
         kinds = (page.title, page.header, page.subheader, page.markdown, page.caption, page.info, page.code)
         return "\n".join(element.value for kind in kinds for element in kind)
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def make_telemetry_dsn(tmp_path_factory):
+    """Write one fleet with its other metrics, or only some of them, into a fresh store; return its DSN."""
+    from tests.analysis.known_telemetry import ALL_PARTS, make_telemetry_store
+
+    def make(fleet, *, without=()):
+        parts = [part for part in ALL_PARTS if part not in without]
+        return make_telemetry_store(tmp_path_factory.mktemp("telemetry") / "store", fleet, parts)
+
+    return make
+
+
+@pytest.fixture
+def figure_of():
+    """The figure of one key of a page, as Plotly's browser side gets it."""
+
+    def read(page, key):
+        for chart in page.get("plotly_chart"):
+            if f"-{key}" in chart.proto.id:
+                return json.loads(chart.proto.spec)
+        drawn = [chart.proto.id for chart in page.get("plotly_chart")]
+        raise AssertionError(f"no figure {key} among {drawn}")
 
     return read

@@ -142,3 +142,19 @@ def test_zoom_survives_a_refresh_and_ends_with_its_subject(open_page, dsn):
     assert _figure(page.run())["layout"]["xaxis"]["range"] == [10.5, 30.5]
     page.session_state["expert_load_chart_zoom"] = ("elsewhere/0", Zoom((10.5, 30.5), (4.5, 1.5)))
     assert _figure(page.run())["layout"]["xaxis"]["range"] == [-0.5, 78.5]
+
+
+def test_expert_has_its_time_its_weights_and_its_failovers(open_page, make_telemetry_dsn, texts, figure_of):
+    fleet = KnownFleet(num_ranks=3, num_layers=3, minutes=2)
+    page = open_page(PAGE, make_telemetry_dsn(fleet), layer="3", expert="7")
+    assert not page.exception
+    said = texts(page)
+    assert "Its weights take 12.4 MiB." in said
+    assert "Another copy stood in for it 14 times in this window (14 rank down)." in said
+    titles = [note["text"] for note in figure_of(page, "expert_latency")["layout"]["annotations"]]
+    assert "Decode, time a token" in titles[0]
+    assert "moe.expert.group.duration, apportioned" in titles[0]
+
+
+def test_expert_without_other_metrics_has_its_load_alone(open_page, dsn):
+    assert len(open_page(PAGE, dsn).get("plotly_chart")) == 2

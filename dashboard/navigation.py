@@ -1,0 +1,40 @@
+"""The frame around every page: navigation, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+from streamlit.runtime import pages_manager
+
+from moescope.dashboard.links import EXPERT_LOAD, HEALTH, LATENCY, MEMORY, OVERVIEW, TRAFFIC
+
+_ICON = str(Path(__file__).parent / "icon.svg")
+
+
+def run_chosen_page() -> None:
+    """Draw the frame and run the page that the address names."""
+    st.set_page_config(page_title="moescope", page_icon=_ICON, layout="wide")
+    st.logo(_ICON, size="small")
+    # A refresh that takes a moment must not dim what people are reading.
+    st.html("<style>[data-stale='true'] { opacity: 1 !important; }</style>")
+    st.navigation(
+        [
+            st.Page(OVERVIEW, title="Overview", icon=":material/monitor_heart:", default=True),
+            st.Page(EXPERT_LOAD, title="Expert load", icon=":material/grid_on:"),
+            st.Page(LATENCY, title="Latency", icon=":material/timer:"),
+            st.Page(TRAFFIC, title="Traffic", icon=":material/swap_horiz:"),
+            st.Page(MEMORY, title="Memory", icon=":material/memory:"),
+            st.Page(HEALTH, title="Health", icon=":material/troubleshoot:"),
+        ],
+        position="top",
+    ).run()
+
+
+def lacks_frame() -> bool:
+    """Whether a page was run without the frame around it.
+
+    Until ``st.navigation`` was called once, Streamlit runs a file in a folder named ``pages`` by its name:
+    so the first visitor of a fresh dashboard who follows a link to a page would see that page alone.
+    """
+    return bool(getattr(pages_manager.PagesManager, "uses_pages_directory", False))

@@ -1,0 +1,106 @@
+"""Who sends how much to whom, and who waits for whom."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import streamlit as st
+
+from moescope.analysis import words
+from moescope.analysis.rank_io import TrafficValue
+from moescope.analysis.traffic_report import TrafficAnswer
+from moescope.dashboard import loaders, missing
+from moescope.dashboard.figures.traffic import draw_traffic, draw_waits
+from moescope.dashboard.labels import time_label
+from moescope.dashboard.panels.traffic_numbers import show_traffic_numbers
+from moescope.dashboard.states import run_guarded, show_empty_store
+from moescope.dashboard.view import (
+    MATRIX,
+    PHASE,
+    View,
+    choose_named_group,
+    choose_service,
+    choose_window,
+    filter_row,
+    find_deployment,
+)
+from moescope.schemas.attributes import Phase
+
+_CONFIG: Final = {"displaylogo": False, "displayModeBar": False}
+
+
+def _render() -> None:
+    deployments = loaders.load_deployments()
+    if not deployments:
+        show_empty_store("telemetry", loaders.load_deployments)
+        return
+    with filter_row():
+        service = choose_service(deployments)
+        ep_group = choose_named_group(find_deployment(deployments, service).ep_groups)
+        phase = st.segmented_control(
+            "Phase", list(Phase), default=Phase.DECODE, required=True, key=PHASE, bind="query-params"
+        )
+        value = st.segmented_control(
+            "Matrix",
+            list(TrafficValue),
+            default=TrafficValue.BYTES_SENT,
+            required=True,
+            key=MATRIX,
+            bind="query-params",
+        )
+        view = choose_window(deployments, service)
+
+    @st.fragment(run_every=view.refresh_seconds)
+    def refreshed() -> None:
+        run_guarded(lambda: _show(view, ep_group, phase or Phase.DECODE, value or TrafficValue.BYTES_SENT))
+
+    refreshed()
+
+
+def _show(view: View, ep_group: str, phase: Phase, value: TrafficValue) -> None:
+    deployment = find_deployment(loaders.load_deployments(), view.service)
+    answer = loaders.load_traffic(view.cover(deployment, ep_group))
+    st.caption(f"{words.duration(answer.span.seconds)} to {time_label(answer.span.end)}.")
+    _show_matrix(answer, phase, value)
+    _show_waits(answer)
+
+
+def _show_matrix(answer: TrafficAnswer, phase: Phase, value: TrafficValue) -> None:
+    traffic = answer.traffic.get(phase)
+    if traffic is None:
+        missing.show_missing(missing.TRAFFIC)
+        return
+    show_traffic_numbers(answer, traffic)
+    with st.container(border=True, gap="xsmall"):
+        st.subheader(f"Between ranks, {phase.value}", anchor=False)
+        st.caption(
+            "The row reports. A token counts once for each rank that it is sent to, however many of its "
+            "experts live there; assignments count every one."
+        )
+        st.plotly_chart(
+            draw_traffic(traffic, value),
+            key="traffic_matrix",
+            config=_CONFIG,
+            alt=f"What each rank exchanges with each other one in {phase.value}: {value.value}.",
+        )
+
+
+def _show_waits(answer: TrafficAnswer) -> None:
+    with st.container(border=True, gap="xsmall"):
+        st.subheader("Who waits for whom", anchor=False)
+        if not answer.waits:
+            missing.show_missing(missing.WAITS)
+            return
+        st.caption(
+            "The row waits for the column. A bright column is a rank that the others wait for; it waits "
+            "least itself."
+        )
+        st.plotly_chart(
+            draw_waits(answer.waits, answer.span.seconds),
+            key="wait_matrix",
+            config=_CONFIG,
+            alt="How long each rank waited for each other one in dispatch and combine.",
+        )
+
+
+run_guarded(_render)

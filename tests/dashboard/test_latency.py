@@ -1,0 +1,65 @@
+"""The page of latency: numbers that are known."""
+
+import numpy as np
+import pytest
+
+from tests.analysis.known_telemetry import GOOD_REQUESTS, SLOW_REQUESTS
+from tests.analysis.known_workloads import KnownFleet
+
+PAGE = "pages/latency.py"
+FLEET = KnownFleet(num_ranks=13, num_layers=3, minutes=3)
+
+
+@pytest.fixture(scope="module")
+def dsn(make_telemetry_dsn):
+    return make_telemetry_dsn(FLEET)
+
+
+def _metrics(page):
+    return {metric.label: metric.value for metric in page.metric}
+
+
+def test_each_latency_has_its_median_and_its_p99(open_page, dsn, texts):
+    page = open_page(PAGE, dsn)
+    labels = list(_metrics(page))
+    assert labels[:5] == ["TTFT, p50", "TPOT, p50", "ITL, p50", "Queue, p50", "End to end, p50"]
+    assert texts(page).count("p99 ") >= 5
+
+
+def test_goodput_is_said_with_its_verdict(open_page, dsn, texts):
+    page = open_page(PAGE, dsn)
+    assert _metrics(page)["Good requests"] == "65 %"
+    assert "want 95 %" in texts(page)
+    assert GOOD_REQUESTS / (GOOD_REQUESTS + SLOW_REQUESTS) == 0.65
+
+
+def test_cost_is_absent_without_a_price_and_there_with_one(open_page, dsn, texts, monkeypatch):
+    page = open_page(PAGE, dsn)
+    assert _metrics(page)["Cost per 1000"] == "–"
+    assert "no price is set" in texts(page)
+    monkeypatch.setenv("MOESCOPE_RANK_HOUR_PRICE", "3.5")
+    assert _metrics(open_page(PAGE, dsn))["Cost per 1000"] != "–"
+
+
+def test_three_percentiles_of_each_latency_share_a_colour(open_page, dsn, figure_of):
+    figure = figure_of(open_page(PAGE, dsn), "request_latency")
+    lines = [trace for trace in figure["data"] if trace["name"] in {"p50", "p90", "p99"}]
+    assert len(lines) == 15
+    assert len({trace["line"]["color"] for trace in lines}) == 1
+    assert {trace["line"].get("dash", "solid") for trace in lines} == {"solid", "dash", "dot"}
+
+
+def test_prefill_and_decode_are_never_one_line(open_page, dsn, figure_of):
+    titles = [
+        note["text"].split("</b>")[0].removeprefix("<b>")
+        for note in figure_of(open_page(PAGE, dsn), "inside")["layout"]["annotations"]
+    ]
+    of_a_phase = ["step", "dispatch", "combine", "step"]
+    assert titles == [f"{phase} {what}" for phase in ("Prefill", "Decode") for what in of_a_phase]
+
+
+def test_times_are_in_the_viewers_zone(open_page, dsn, figure_of):
+    figure = figure_of(open_page(PAGE, dsn), "request_load")
+    assert figure["layout"]["xaxis"]["title"]["text"] == "Time (Europe/Berlin)"
+    first = np.datetime64((FLEET.end_s - 180), "s") + np.timedelta64(1, "h")
+    assert np.datetime64(figure["data"][0]["x"][0]) == first

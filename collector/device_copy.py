@@ -25,7 +25,7 @@ class DeviceCopy:
     thread captures a CUDA graph.
 
     Args:
-        tensor: contiguous, any integer dtype.
+        tensor: contiguous, of whole numbers, any dtype.
     """
 
     def __init__(self, tensor: Any) -> None:

@@ -14,12 +14,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
-from moescope.collector.expert_load import (
-    NUM_ROWS,
-    ExpertCounter,
-    NumpyExpertCounter,
-    Row,
-)
+from moescope.collector.expert_load import ExpertCounter, NumpyExpertCounter, Row
 from moescope.schemas import metrics
 from moescope.schemas.attributes import PHASE, Phase
 from moescope.schemas.errors import ShapeError
@@ -28,6 +23,7 @@ from moescope.schemas.topology import Placement
 
 _NO_LAYERS: Final = np.empty(0, dtype=np.int64)
 _LOAD_ROWS: Final = {Row.PREFILL: Phase.PREFILL, Row.DECODE: Phase.DECODE}
+NUM_PHASES: Final = len(_LOAD_ROWS)
 
 
 @runtime_checkable
@@ -45,7 +41,7 @@ class RankIoCounter(ExpertCounter, Protocol):
         """Say which rank serves each expert from now on: int64 ``[num_moe_layers, num_experts]``."""
 
     def read_rank_tokens(self) -> IntArray:
-        """Copy the token counts to the host: int64 ``[rows, ep_size]``, caller-owned; they only grow."""
+        """Copy the token counts to the host: int64 ``[phases, ep_size]``, caller-owned; they only grow."""
 
 
 def find_peers(placement: Placement, ep_rank: int) -> IntArray:
@@ -73,7 +69,7 @@ class NumpyRankIoCounter(NumpyExpertCounter):
         self.ep_size = ep_size
         # The last column is nobody: ids that the model does not have.
         self._peers = np.full((num_moe_layers, num_experts + 2), ep_size, dtype=np.int64)
-        self._rank_tokens = np.zeros((NUM_ROWS, ep_size + 1), dtype=np.int64)
+        self._rank_tokens = np.zeros((NUM_PHASES, ep_size + 1), dtype=np.int64)
 
     def set_peers(self, peer_per_layer_expert: IntArray) -> None:
         """See :meth:`RankIoCounter.set_peers`."""
@@ -85,7 +81,9 @@ class NumpyRankIoCounter(NumpyExpertCounter):
         columns = np.clip(np.asarray(topk_ids), -1, self.num_experts).astype(np.int64) + 1
         is_sent = np.zeros((len(columns), self.ep_size + 1), dtype=np.int64)
         np.put_along_axis(is_sent, self._peers[moe_layer_ordinal][columns], 1, axis=1)
-        np.add.at(self._rank_tokens, self._rows_of(len(columns)), is_sent)
+        rows = self._rows_of(len(columns))
+        for phase in range(NUM_PHASES):
+            self._rank_tokens[phase] += is_sent[rows == phase].sum(axis=0)
 
     def read_rank_tokens(self) -> IntArray:
         """See :meth:`RankIoCounter.read_rank_tokens`."""

@@ -117,6 +117,8 @@ class OtlpPacker:
             counts, rows = _without_empty_rows(counts)
         else:
             rows = np.arange(len(counts))
+        if not len(rows):
+            return
         layers = record.layers[rows] if len(record.layers) else None
         for template, chosen in self._templates_of(record, layers, counts.shape[1]):
             rows_per_metric = max(1, (self._max_request_bytes - 1024) // template.point_bytes)

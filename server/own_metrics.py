@@ -127,8 +127,8 @@ class OwnMetrics:
         )
         self.fleet_left_out = Counter(
             "moescope_fleet_points_left_out",
-            "Stored points that this page does not show, by reason (old, temporality, bounds, repeated, "
-            "no_room).",
+            "Stored points that this page does not show, by reason (old, temporality, bounds, no_value, "
+            "repeated, no_room).",
             ["reason"],
             registry=self.registry,
         )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class LeftOut(StrEnum):
     OLD = "old"
     TEMPORALITY = "temporality"
     BOUNDS = "bounds"
+    NO_VALUE = "no_value"
     REPEATED = "repeated"
     NO_ROOM = "no_room"
 
@@ -66,8 +67,8 @@ def page_windows(blocks: Iterable[Block], now_ns: int) -> PageWindows:
         for point, record in zip(block.points, _records(block, metric), strict=True):
             if point.time_unix_nano < oldest_ns:
                 left_out[LeftOut.OLD] += 1
-            elif record is None:
-                left_out[LeftOut.BOUNDS] += 1
+            elif isinstance(record, LeftOut):
+                left_out[record] += 1
             else:
                 times = (point.start_time_unix_nano, point.time_unix_nano)
                 records.setdefault((source, times), []).append(record)
@@ -86,10 +87,14 @@ def _has_right_form(block: Block, metric: Metric) -> bool:
     )
 
 
-def _records(block: Block, metric: Metric) -> Iterator[Record | None]:
+def _records(block: Block, metric: Metric) -> Iterator[Record | LeftOut]:
     if block.buckets is None:
         for point in block.points:
-            yield Measurement(metric, _number(point), attribute_texts(point.attributes))
+            kind = point.WhichOneof("value")
+            if kind is None:
+                yield LeftOut.NO_VALUE
+            else:
+                yield Measurement(metric, float(getattr(point, kind)), attribute_texts(point.attributes))
         return
     buckets = block.buckets
     count_ends = np.cumsum(buckets.count_lengths)
@@ -107,9 +112,4 @@ def _records(block: Block, metric: Metric) -> Iterator[Record | None]:
         elif np.array_equal(bounds, metric.bounds):
             yield Distribution(metric, counts.astype(np.int64), point.sum, attributes)
         else:
-            yield None
-
-
-def _number(point: Any) -> float:
-    kind = point.WhichOneof("value")
-    return 0.0 if kind is None else float(getattr(point, kind))
+            yield LeftOut.BOUNDS

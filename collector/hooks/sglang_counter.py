@@ -67,6 +67,3 @@ class _ShardRankIoCounter(_Shard, TorchRankIoCounter):
     def __init__(self, *args: Any, ep_size: int, shard: int) -> None:
         super().__init__(*args, ep_size=ep_size)
         self._shard = shard
-
-    def _rank_views_for(self, num_tokens: int) -> tuple[Any, Any]:
-        return self._is_sent[:num_tokens], self._slice(self._kinds, num_tokens, int(Row.PADDING))

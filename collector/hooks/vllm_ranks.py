@@ -46,6 +46,11 @@ class Ranks:
         """Whether it reports at all: a rank that counts nothing may still hold experts."""
         return self.counts or self.ep_size > 1
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether tokens travel between the EP ranks; tensor-parallel ranks alone all have them already."""
+        return self.ep_size > 1 and (self.dp_size > 1 or self.is_sequence_parallel)
+
     def grid(self, ep_group: str) -> RankGrid:
         """Its place in its EP group; each pipeline stage has a group of its own."""
         name = f"{ep_group}-pp{self.pp_rank}" if self.pp_size > 1 else ep_group

@@ -13,13 +13,24 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from moescope.collector.expert_load import ExpertCounter, NumpyExpertCounter, Row, Segment
+from moescope.collector.expert_load import ExpertCounter, NumpyExpertCounter
 from moescope.collector.expert_load_torch import TorchExpertCounter
-from moescope.collector.hooks import vllm_batch, vllm_layers, vllm_placement, vllm_ranks, vllm_router
+from moescope.collector.gpu import watch_gpu
+from moescope.collector.hooks import (
+    vllm_layers,
+    vllm_memory,
+    vllm_placement,
+    vllm_ranks,
+    vllm_router,
+    vllm_steps,
+    vllm_timing,
+    vllm_traffic,
+)
+from moescope.collector.hooks.vllm_wrap import pause_reads_in, wrap
 from moescope.collector.live_recorder import LiveRecorder
 from moescope.collector.rank_io_torch import TorchRankIoCounter
 from moescope.collector.recorder import NullRecorder
-from moescope.schemas.errors import EngineNotSupportedError, MoescopeError
+from moescope.schemas.errors import MoescopeError
 from moescope.schemas.identity import EngineIdentity
 from moescope.schemas.settings import Settings, load_engine_settings
 from moescope.schemas.topology import ModelShape, Placement
@@ -49,9 +60,8 @@ class WorkerHook:
         self._make_recorder = make_recorder
         self._recorder: LiveRecorder | NullRecorder = NullRecorder()
         self._tap: vllm_router.RouterTap | None = None
-        self._eplb: vllm_placement.EplbWatch | None = None
-        self._ranks: vllm_ranks.Ranks | None = None
-        self._is_warm = False
+        self._steps: vllm_steps.StepWatch | None = None
+        self._when_warm: Callable[[], None] = lambda: None
         self._has_given_up = False
 
     @property
@@ -62,14 +72,14 @@ class WorkerHook:
     def watch(self) -> None:
         """Wrap the worker's own methods."""
         _keep_compiled_code_apart(self._worker.vllm_config)
-        _wrap(self._worker, "load_model", after=lambda *_: self.attempt(self._attach))
-        _wrap(
+        wrap(self._worker, "load_model", after=lambda *_: self.attempt(self._attach))
+        wrap(
             self._worker,
             "compile_or_warm_up_model",
             before=lambda *_, **__: self.attempt(self._before_warm_up),
             after=lambda *_: self.attempt(self._after_warm_up),
         )
-        _wrap(self._worker, "shutdown", before=lambda *_, **__: self._end())
+        wrap(self._worker, "shutdown", before=lambda *_, **__: self._end())
 
     def attempt(self, action: Callable[..., None], *args: Any) -> None:
         """Do it, or give up watching for good: the hook may fail, serving may not."""
@@ -99,18 +109,20 @@ class WorkerHook:
             return
         name = vllm_ranks.name_of_model(config)
         shape = vllm_layers.shape_of(name, config.model_config.get_total_num_hidden_layers(), layers)
-        self._ranks = ranks
         settings = load_engine_settings()
         counter = self._open_counter(shape, ranks, settings)
         if ranks.counts:
-            _check_runner(runner, ranks)
             self._tap = vllm_router.RouterTap(counter, shape, ranks)
             self._tap.bind(model, layers)
         placement = vllm_placement.placement_by_rule(shape, ranks.ep_size, layers)
         self._open_recorder(shape, ranks, counter, placement, settings)
+        self._steps = vllm_steps.StepWatch(runner, ranks, self._recorder, self.attempt)
         self._watch_eplb(shape, ranks, model)
-        if ranks.counts:
-            self._watch_steps(counter)
+        self._steps.timing = vllm_timing.time_passes(self._recorder, worker, shape, layers, settings)
+        self._steps.watch()
+        if isinstance(counter, TorchExpertCounter) and hasattr(runner, "capture_model"):
+            pause_reads_in(runner, "capture_model", counter)
+        self._when_warm = functools.partial(self._report_the_rest, ranks, shape, model, layers, settings)
 
     def _open_counter(self, shape: ModelShape, ranks: vllm_ranks.Ranks, settings: Settings) -> ExpertCounter:
         if not ranks.counts:
@@ -143,53 +155,43 @@ class WorkerHook:
 
     def _watch_eplb(self, shape: ModelShape, ranks: vllm_ranks.Ranks, model: Any) -> None:
         state = vllm_placement.find_eplb_state(self._worker.model_runner, model)
-        if state is not None:
-            self._eplb = vllm_placement.EplbWatch(state, shape, ranks.ep_size, self._recorder.set_placement)
-
-    def _watch_steps(self, counter: ExpertCounter) -> None:
-        runner = self._worker.model_runner
-        _wrap(runner, "_dummy_run", before=lambda *a, **k: self.attempt(self._begin_dummy, a, k))
-        if hasattr(runner, "prepare_inputs"):
-            _wrap(runner, "prepare_inputs", after=lambda batch, *_: self.attempt(self._begin_v2, batch))
-        else:
-            _wrap(runner, "_prepare_inputs", after=lambda _, *a: self.attempt(self._begin_v1, *a))
-        if isinstance(counter, TorchExpertCounter) and hasattr(runner, "capture_model"):
-            _pause_reads_in(runner, "capture_model", counter)
+        if state is not None and self._steps is not None:
+            publish = self._recorder.set_placement
+            self._steps.eplb = vllm_placement.EplbWatch(state, shape, ranks.ep_size, publish)
 
     def _before_warm_up(self) -> None:
         if self._tap is not None:
             self._tap.bind_again()
 
     def _after_warm_up(self) -> None:
-        self._is_warm = True
+        if self._steps is None:
+            return
+        self._steps.is_warm = True
         # Rows that no step announces are nobody's load.
         self._recorder.begin_step()
+        self._when_warm()
         if isinstance(self._recorder, LiveRecorder):
             self._recorder.start()
 
-    def _begin_dummy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        num_tokens = int(args[0] if args else kwargs["num_tokens"])
-        self._recorder.begin_step((Row.DUMMY if self._is_warm else Row.WARMUP, num_tokens))
+    def _report_the_rest(
+        self, ranks: vllm_ranks.Ranks, shape: ModelShape, model: Any, layers: list[Any], settings: Settings
+    ) -> None:
+        """What may be missing: whatever of it fails, the expert load goes on."""
+        worker, recorder = self._worker, self._recorder
+        eplb = vllm_placement.find_eplb_state(worker.model_runner, model)
+        _try("memory", vllm_memory.report_memory, recorder, worker, model, layers, eplb)
+        if ranks.exchanges and settings.rank_traffic:
+            _try("bytes by peer rank", self._watch_traffic, ranks, shape, settings)
+        if worker.device.type == "cuda" and settings.gpu_metrics:
+            watch_gpu(recorder, worker.device.index)
 
-    def _begin_v1(self, _scheduler_output: Any, num_scheduled_tokens: Any) -> None:
-        self._begin(vllm_batch.segments_of_v1(self._worker.model_runner, num_scheduled_tokens))
-
-    def _begin_v2(self, batch: Any) -> None:
-        segments = vllm_batch.segments_of_v2(batch)
-        ranks = self._ranks
-        if ranks is not None and ranks.is_sequence_parallel:
-            segments = vllm_batch.shard_of(
-                segments, batch.num_tokens_after_padding, ranks.tp_rank, ranks.tp_size
-            )
-        self._begin(segments)
-
-    def _begin(self, segments: tuple[Segment, ...]) -> None:
-        if not self._is_warm:
-            # Model Runner V2 warms its kernels up with requests that look real.
-            segments = tuple((Row.WARMUP, tokens) for _, tokens in segments)
-        self._recorder.begin_step(*segments)
-        if self._eplb is not None:
-            self._eplb.look()
+    def _watch_traffic(self, ranks: vllm_ranks.Ranks, shape: ModelShape, settings: Settings) -> None:
+        traffic = vllm_traffic.Traffic(
+            self._recorder, shape, ranks.ep_size, by_layer=settings.traffic_by_layer
+        )
+        if self._steps is not None and vllm_traffic.watch_exchange(traffic, self._worker.vllm_config):
+            self._steps.traffic = traffic
+            self._recorder.poll(traffic.report)
 
     def _end(self) -> None:
         try:
@@ -206,6 +208,8 @@ class WorkerHook:
         try:
             if self._tap is not None:
                 self._tap.unbind()
+            if self._steps is not None:
+                self._steps.stop()
             # Captured graphs go on counting; into a row that is not load.
             self._recorder.begin_step()
         except Exception:
@@ -230,48 +234,8 @@ def _seconds_to_end() -> float:
     return float(envs.VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS) / 2
 
 
-def _check_runner(runner: Any, ranks: vllm_ranks.Ranks) -> None:
-    is_v2 = hasattr(runner, "prepare_inputs")
-    if not hasattr(runner, "_dummy_run") or not (is_v2 or hasattr(runner, "_prepare_inputs")):
-        raise EngineNotSupportedError(
-            f"the model runner {type(runner).__name__} does not say what the rows of a step are; "
-            "moescope knows vLLM's Model Runners V1 and V2"
-        )
-    if ranks.is_sequence_parallel and not is_v2:
-        raise EngineNotSupportedError(
-            "Model Runner V1 splits a batch over sequence-parallel ranks after it is prepared; "
-            "serve with VLLM_USE_V2_MODEL_RUNNER=1"
-        )
-
-
-def _wrap(
-    target: Any,
-    name: str,
-    *,
-    before: Callable[..., None] | None = None,
-    after: Callable[..., None] | None = None,
-) -> None:
-    """Call ``before(*args, **kwargs)`` and ``after(result, *args)`` around a method of this one object."""
-    original = getattr(target, name)
-
-    @functools.wraps(original)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if before is not None:
-            before(*args, **kwargs)
-        result = original(*args, **kwargs)
-        if after is not None:
-            after(result, *args)
-        return result
-
-    setattr(target, name, wrapped)
-
-
-def _pause_reads_in(target: Any, name: str, counter: TorchExpertCounter) -> None:
-    original = getattr(target, name)
-
-    @functools.wraps(original)
-    def paused(*args: Any, **kwargs: Any) -> Any:
-        with counter.reads_paused():
-            return original(*args, **kwargs)
-
-    setattr(target, name, paused)
+def _try(what: str, action: Callable[..., None], *args: Any) -> None:
+    try:
+        action(*args)
+    except Exception:
+        logger.exception("moescope: %s cannot be reported; all else is", what)

@@ -150,9 +150,9 @@ class Run:
                 stderr=subprocess.STDOUT,
             )
 
-    def generate(self, model, rounds, **options):
+    def generate(self, model, rounds, program="generate.py", **options):
         """Run the offline engine to its normal end; returns what it says of its tokens."""
-        program = HERE / "programs" / "generate.py"
+        program = HERE / "programs" / program
         process = self.start(sys.executable, program, model, json.dumps(options), json.dumps(rounds))
         try:
             assert process.wait(240) == 0, self.log.read_text()[-5000:]
@@ -172,22 +172,33 @@ class Run:
         return [line for line in self.log.read_text().splitlines() if "moescope" in line]
 
 
+@pytest.fixture(scope="session")
+def make_run(plugin_path, store):
+    """Makes runs that report to the store: ``make_run(folder, service)``."""
+
+    def make(folder, service):
+        return Run(
+            folder,
+            {
+                **{k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "MOESCOPE_"))},
+                **store.environ,
+                "OTEL_SERVICE_NAME": service,
+                # Before what this process was told to take, so that the same tree is tested everywhere.
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(plugin_path), os.environ.get("PYTHONPATH")])),
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                # Of its own: code that another run has compiled is another run's.
+                "VLLM_CACHE_ROOT": str(folder / "cache"),
+                "VLLM_NO_USAGE_STATS": "1",
+            },
+        )
+
+    return make
+
+
 @pytest.fixture
-def run(tmp_path, plugin_path, store, service):
+def run(tmp_path, make_run, service):
     """A run that reports to the store as ``service``."""
-    return Run(
-        tmp_path,
-        {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "MOESCOPE_"))},
-            **store.environ,
-            "OTEL_SERVICE_NAME": service,
-            "PYTHONPATH": str(plugin_path),
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            # Of its own: code that another run has compiled is another run's.
-            "VLLM_CACHE_ROOT": str(tmp_path / "cache"),
-            "VLLM_NO_USAGE_STATS": "1",
-        },
-    )
+    return make_run(tmp_path, service)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moescope.collector.expert_load import Row
@@ -23,6 +23,7 @@ def counters():
     return made
 
 
+@settings(deadline=None)  # of a busy machine
 @given(
     steps=st.lists(
         st.tuples(
@@ -46,8 +47,7 @@ def test_it_counts_exactly_as_the_plain_counter_does(steps):
             plain.add(layer, ids.to(torch.int64).numpy())
 
     assert np.array_equal(ours.read(), plain.read())
-    kinds = slice(0, Row.PADDING)  # rows beyond the limit are no load: not even padding here
-    assert np.array_equal(ours.read_rank_tokens()[kinds], plain.read_rank_tokens()[kinds])
+    assert np.array_equal(ours.read_rank_tokens(), plain.read_rank_tokens())
 
 
 def test_it_is_a_counter_by_rank():

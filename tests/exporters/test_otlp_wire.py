@@ -101,6 +101,18 @@ def test_peer_rank_counts_need_no_layer():
     assert "moe.layer" not in attributes_of(point)
 
 
+def test_peer_ranks_that_got_nothing_are_left_out_and_stop_nothing_else():
+    records = [
+        IndexedCounts(metrics.RANK_TOKENS, np.empty(0, np.int64), np.array([counts]), {"moe.phase": phase})
+        for phase, counts in (("decode", [0, 0]), ("prefill", [13, 0]))
+    ]
+
+    [metric] = unpack(OtlpPacker(RESOURCE).pack(Window(10, 20, tuple(records))))
+
+    [point] = metric.histogram.data_points
+    assert list(point.bucket_counts) == [13, 0]
+
+
 @given(
     counts=arrays(np.int64, (4, 5), elements=st.integers(0, 2**62)),
     layers=st.lists(st.integers(0, 20_000), min_size=4, max_size=4, unique=True).map(sorted),

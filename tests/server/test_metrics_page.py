@@ -7,19 +7,25 @@ import urllib.request
 
 import pytest
 
+from moescope.exporters.otlp_wire import OtlpPacker
 from moescope.schemas.errors import StoreUnavailableError
-from tests.server.otlp_requests import expert_request
+from tests.exporters.golden_pages import TINY, full_window
+from tests.server.otlp_requests import expert_request, resource_of
 
 
 @pytest.mark.tools
 def test_page_is_what_prometheus_accepts(server):
     server.export(expert_request("page", [[13, 0, 23]]))
+    resource = resource_of("page", "two", experts=TINY.num_experts)
+    for body in OtlpPacker(resource).pack(full_window(TINY, 2, 1)):
+        server.export(body)
     server.sql("SELECT 1")
     assert shutil.which("promtool"), "promtool is in the Debian package prometheus"
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=server.page(), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert "gen_ai_server_time_to_first_token_seconds_bucket{" in server.page()
 
 
 def test_every_metric_of_the_server_has_help_and_the_projects_prefix(server):

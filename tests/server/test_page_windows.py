@@ -12,6 +12,7 @@ from moescope.schemas import metrics as m
 from moescope.schemas.attributes import PHASE, STAGE
 from moescope.schemas.records import Distribution, IndexedCounts, Window
 from moescope.server.otlp_decode import Encoding, decode
+from moescope.server.otlp_messages import NO_RECORDED_VALUE
 from moescope.server.page_windows import LeftOut, page_windows
 from tests.exporters.golden_pages import TINY, full_window
 from tests.server.otlp_requests import (
@@ -93,6 +94,12 @@ def test_latency_with_bounds_of_somebody_else_is_left_out():
     }
 
     assert read(histogram(point, name=m.TIME_TO_FIRST_TOKEN.name, unit="s")).left_out == {LeftOut.BOUNDS: 1}
+
+
+def test_point_that_says_it_has_no_value_is_not_shown_as_zero():
+    found = read(gauge(None, name=m.REQUESTS_RUNNING.name, flags=NO_RECORDED_VALUE))
+
+    assert (found.windows, found.left_out) == ((), {LeftOut.NO_VALUE: 1})
 
 
 def test_window_of_long_ago_is_history_and_no_traffic():

@@ -22,6 +22,10 @@ class Recount:
         self.tokens = {"prefill": 0, "decode": 0}
         self.steps = {"prefill": 0, "decode": 0, "mixed": 0}
         self.other_rows = 0  # of the first layer, outside any real step
+        # Of contiguous blocks of experts: {phase: by rank}, a token once per rank; and each assignment.
+        self.ranks = int(os.environ.get("RECOUNT_RANKS", "1"))
+        self.rank_tokens = {phase: [0] * self.ranks for phase in PHASES}
+        self.rank_assignments = {phase: [0] * self.ranks for phase in PHASES}
         self.is_watched = False  # whether a router has a callback that is not this plug-in's
         self._prompt_tokens = {}
         self._step = None
@@ -53,6 +57,8 @@ class Recount:
                     "tokens": self.tokens,
                     "steps": self.steps,
                     "other_rows": self.other_rows,
+                    "rank_tokens": self.rank_tokens,
+                    "rank_assignments": self.rank_assignments,
                     "is_watched": self.is_watched,
                 }
             )
@@ -69,6 +75,12 @@ class Recount:
         for phase in set(phase_of_row):
             total = self.counts.setdefault((layer, str(phase)), np.zeros(experts, dtype=np.int64))
             np.add.at(total, ids[: len(phase_of_row)][phase_of_row == phase].ravel(), 1)
+        for phase, row in zip(phase_of_row, ids.tolist(), strict=False):
+            ranks = [expert // (experts // self.ranks) for expert in row]
+            for rank in ranks:
+                self.rank_assignments[phase][rank] += 1
+            for rank in set(ranks):
+                self.rank_tokens[phase][rank] += 1
 
 
 def load():

@@ -20,7 +20,8 @@ from moescope.collector.hooks import (
     sglang_requests,
 )
 from moescope.collector.hooks.sglang_process import MakeProcessRecorder
-from moescope.collector.hooks.sglang_rank import MakeRecorder, RankWatch
+from moescope.collector.hooks.sglang_rank import RankWatch
+from moescope.collector.hooks.sglang_setup import MakeRecorder
 from moescope.collector.hooks.sglang_version import is_supported_version
 from moescope.collector.process_recorder import ProcessRecorder
 from moescope.collector.recorder import Meter

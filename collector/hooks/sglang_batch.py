@@ -48,6 +48,17 @@ def num_tokens_of(batch: Any) -> int:
     return len(batch.input_ids) if batch.input_ids is not None else int(batch.batch_size)
 
 
+def continues_a_pass(batch: Any) -> bool:
+    """Whether this is one more part of a prefill that runs its layers in several passes."""
+    return bool(batch.forward_mode.is_split_prefill() and batch.split_index)
+
+
+def most_idle_rows(batch: Any) -> int:
+    """More rows than an idle pass has beside its busy neighbours, and seldom another number than before."""
+    most = max(batch.global_num_tokens_cpu or (0,))
+    return 2 << max(int(most), 512).bit_length()
+
+
 def joined(rows: Iterable[Segment]) -> tuple[Segment, ...]:
     """Join neighbours of one kind; leave out those without rows."""
     by_kind = groupby(((kind, n) for kind, n in rows if n), key=lambda item: item[0])

@@ -10,50 +10,20 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from moescope.collector.expert_load import ExpertCounter, NumpyExpertCounter, Row
+from moescope.collector.expert_load import Row
 from moescope.collector.expert_load_torch import TorchExpertCounter
-from moescope.collector.hooks import (
-    sglang_batch,
-    sglang_counter,
-    sglang_memory,
-    sglang_placement,
-    sglang_ranks,
-    sglang_shape,
-    sglang_version,
-    sglang_waits,
-)
+from moescope.collector.forward_pass import NO_LOAD, ForwardPass, pass_of
+from moescope.collector.hooks import sglang_batch, sglang_memory, sglang_placement
+from moescope.collector.hooks.sglang_setup import MakeRecorder, RankSetup, set_up
 from moescope.collector.live_recorder import LiveRecorder
-from moescope.collector.recorder import NullRecorder
-from moescope.schemas import metrics
-from moescope.schemas.attributes import PHASE, Phase
 from moescope.schemas.errors import MoescopeError
-from moescope.schemas.identity import EngineIdentity
-from moescope.schemas.settings import Settings, load_engine_settings
-from moescope.schemas.topology import ModelShape, Placement
 
 logger = logging.getLogger("moescope")
-
-_PHASES = {Row.PREFILL: Phase.PREFILL, Row.DECODE: Phase.DECODE}
-
-
-class MakeRecorder(Protocol):
-    """What :func:`moescope.api.make_recorder` offers."""
-
-    def __call__(
-        self,
-        identity: EngineIdentity,
-        counter: ExpertCounter,
-        *,
-        placement: Placement | None = None,
-        settings: Settings | None = None,
-    ) -> LiveRecorder | NullRecorder:
-        """Put a recorder together; it reports once it is started."""
 
 
 class RankWatch:
@@ -62,45 +32,39 @@ class RankWatch:
     def __init__(self, make_recorder: MakeRecorder) -> None:
         self._make_recorder = make_recorder
         self._metadata: Any = None
-        self._recorder: LiveRecorder | NullRecorder = NullRecorder()
-        self._counter: TorchExpertCounter | None = None
-        self._ranks: sglang_ranks.Ranks | None = None
+        self._setup: RankSetup | None = None
         self._ordinal_of_layer: dict[int | None, int] = {}
-        self._logical_ids: sglang_placement.LogicalIds | None = None
+        # The last one counts; graphs that were captured with another still read its map.
+        self._logical_ids: list[sglang_placement.LogicalIds] = []
         self._placement: sglang_placement.PlacementWatch | None = None
-        self._shape: ModelShape | None = None
-        self._max_rows = 0
+        self._start: Any = None
+        self._now: ForwardPass = NO_LOAD
         self._layer: int | None = None
         self._mutes = 0
         self._is_in_pass = False
         self._has_started = False
         self._has_selected = False
         self._has_given_up = False
-        self._pools = sglang_memory.Pools()
-
-    @property
-    def recorder(self) -> LiveRecorder | NullRecorder:
-        """Where the rank's passes go; a null recorder until its model is loaded, or for good."""
-        return self._recorder
 
     def use_metadata(self, metadata: Any) -> None:
         """Take SGLang's expert location metadata, or None where it has none for the model."""
         self._metadata = metadata
         if (
-            self._shape is not None
+            self._setup is not None
         ):  # the group was resized: what graphs have captured keeps the old map alive
-            self._attempt(self._follow_placement)
+            self._attempt(self._follow_placement, self._setup)
 
     def attach(self, runner: Any) -> None:
         """The model of this model runner is loaded."""
         if getattr(runner, "is_draft_worker", False):
             self._attempt(self._mute_draft, runner)
-        elif self._shape is None:
+        elif self._setup is None:
             self._attempt(self._attach, runner)
 
     def take_stats(self, stats: Any) -> None:
         """The scheduler in this process logs its state: SGLang's ``SchedulerStats``."""
-        self._pools.take(stats)
+        if self._setup is not None:
+            self._setup.pools.take(stats)
 
     def enter_layer(self, layer: int | None) -> None:
         """See :meth:`PassListener.enter_layer`."""
@@ -116,32 +80,20 @@ class RankWatch:
 
     def begin_pass(self, batch: Any) -> None:
         """See :meth:`PassListener.begin_pass`."""
-        if self._shape is not None and not self._mutes:
-            self._attempt(self._begin, batch)
+        if self._setup is not None and not self._mutes:
+            self._attempt(self._begin, self._setup, batch)
 
-    def end_pass(self, batch: Any) -> None:  # noqa: ARG002 - the listener's signature
+    def end_pass(self) -> None:
         """See :meth:`PassListener.end_pass`."""
-        if not self._mutes:
+        if self._is_in_pass and not self._mutes:
             self._is_in_pass = False
+            self._attempt(self._end)
 
     def select(self, topk_ids: Any) -> None:
         """See :meth:`PassListener.select`."""
         ordinal = self._ordinal_of_layer.get(self._layer)
         if ordinal is not None and not self._mutes:
-            self._attempt(self._count, ordinal, topk_ids)
-
-    @contextmanager
-    def muted(self) -> Iterator[None]:
-        """Do not listen meanwhile."""
-        self.mute()
-        try:
-            yield
-        finally:
-            self.unmute()
-
-    def close(self) -> None:
-        """Flush; for an engine that ends within its process."""
-        self._recorder.close()
+            self._attempt(self._count, self._layer, ordinal, topk_ids)
 
     def _attempt(self, action: Callable[..., None], *args: Any) -> None:
         """Do it, or give up watching for good: the hook may fail, serving may not."""
@@ -157,77 +109,26 @@ class RankWatch:
             self._give_up()
 
     def _attach(self, runner: Any) -> None:
-        config = runner.model_config.hf_text_config
-        if not sglang_shape.has_experts(config):
-            logger.info("moescope: the model has no routed experts; there is nothing to count")
+        setup = set_up(runner, self._metadata, self._make_recorder)
+        if setup is None:
             return
-        ranks = sglang_ranks.find_ranks()
-        if not ranks.reports:
-            return
-        settings = load_engine_settings()
-        experts = sglang_shape.find_experts(runner.model)
-        shape = sglang_shape.shape_of(_model_name(), config, [module.layer_id for module in experts])
-        counter = self._open_counter(shape, ranks, settings, runner)
-        identity = EngineIdentity(
-            service=shape.name,
-            shape=shape,
-            grid=ranks.grid(settings.ep_group),
-            engine="sglang",
-            engine_version=sglang_version.installed_version(),
-            role=sglang_ranks.role_of_this_process(),
-        )
-        self._recorder = self._make_recorder(identity, counter, settings=settings)
-        self._ranks, self._shape = ranks, shape
-        self._follow_placement()
-        self._pools = sglang_memory.Pools(runner, experts, self._redundant_share())
-        self._recorder.poll(lambda: self._pools.report(self._recorder))
-        if isinstance(counter, TorchExpertCounter):
-            self._listen_from_now_on(runner, counter, ranks, shape)
+        self._setup = setup
+        self._follow_placement(setup)
+        if setup.counter is not None:
+            setup.counter.set_layout(((Row.WARMUP, setup.max_rows),))
+            self._ordinal_of_layer = {layer: i for i, layer in enumerate(setup.shape.moe_layers)}
+            setup.recorder.poll(self._warn_if_nothing_is_selected)
+            _pause_reads_in(runner, "recapture_decode_cuda_graph", setup.counter)
 
-    def _listen_from_now_on(
-        self, runner: Any, counter: TorchExpertCounter, ranks: sglang_ranks.Ranks, shape: ModelShape
-    ) -> None:
-        self._counter = counter
-        self._ordinal_of_layer = {layer: ordinal for ordinal, layer in enumerate(shape.moe_layers)}
-        self._watch_captures(runner, counter)
-        self._recorder.poll(self._warn_if_nothing_is_selected)
-        waits = sglang_waits.watch_low_latency_waits(ranks.ep_size, runner.device)
-        if waits is not None:
-            self._recorder.poll(lambda: waits.report(self._recorder))
-
-    def _open_counter(
-        self, shape: ModelShape, ranks: sglang_ranks.Ranks, settings: Settings, runner: Any
-    ) -> ExpertCounter:
-        if not ranks.counts:
-            return NumpyExpertCounter(shape.num_moe_layers, shape.num_experts)
-        self._max_rows = sglang_ranks.most_rows_of_a_pass(int(runner.model_config.context_len))
-        counter = sglang_counter.open_counter(
-            shape.num_moe_layers,
-            shape.num_experts,
-            self._max_rows,
-            runner.device,
-            ep_size=ranks.ep_size,
-            shard=ranks.shard,
-            by_peer=settings.rank_traffic and ranks.ep_size > 1,
-        )
-        counter.set_layout(((Row.WARMUP, self._max_rows),))
-        return counter
-
-    def _follow_placement(self) -> None:
-        metadata = self._metadata
-        if metadata is None or self._ranks is None or self._shape is None:
+    def _follow_placement(self, setup: RankSetup) -> None:
+        if self._metadata is None:
             return
         self._placement = sglang_placement.PlacementWatch(
-            metadata, self._shape, self._ranks.ep_size, self._recorder.set_placement
+            self._metadata, setup.shape, setup.ranks.ep_size, setup.recorder.set_placement
         )
         self._placement.look()
         if sglang_placement.hands_out_physical_ids():
-            self._logical_ids = sglang_placement.LogicalIds(metadata.physical_to_logical_map)
-
-    def _redundant_share(self) -> float:
-        if self._metadata is None:
-            return 0.0
-        return 1 - float(self._metadata.num_logical_experts) / float(self._metadata.num_physical_experts)
+            self._logical_ids.append(sglang_placement.LogicalIds(self._metadata.physical_to_logical_map))
 
     def _mute_draft(self, runner: Any) -> None:
         """Keep a draft model's passes and layers apart: they carry the target's layer indices."""
@@ -237,73 +138,67 @@ class RankWatch:
     def _muting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            with self.muted():
+            self.mute()
+            try:
                 return original(*args, **kwargs)
+            finally:
+                self.unmute()
 
         return forward
 
-    def _watch_captures(self, runner: Any, counter: TorchExpertCounter) -> None:
-        """Graphs may be captured anew while the reporter's thread reads."""
-        original = getattr(runner, "recapture_decode_cuda_graph", None)
-        if original is None:
-            return
-
-        @functools.wraps(original)
-        def recapture(*args: Any, **kwargs: Any) -> Any:
-            with counter.reads_paused():
-                return original(*args, **kwargs)
-
-        runner.recapture_decode_cuda_graph = recapture
-
-    def _begin(self, batch: Any) -> None:
+    def _begin(self, setup: RankSetup, batch: Any) -> None:
         self._is_in_pass = True
-        counter = self._counter
+        self._now = NO_LOAD
         if sglang_batch.is_synthetic(batch):
-            if counter is not None:
-                counter.set_layout(((Row.WARMUP, self._max_rows),))
+            if setup.counter is not None:
+                setup.counter.set_layout(((Row.WARMUP, setup.max_rows),))
             return
         if not self._has_started:
             self._has_started = True
-            if isinstance(self._recorder, LiveRecorder):
-                self._recorder.start()
+            if isinstance(setup.recorder, LiveRecorder):
+                setup.recorder.start()
         if self._placement is not None:
             self._placement.look()
-        if counter is not None:
-            self._lay_out(batch, counter)
-        sglang_memory.count_state_copies(self._recorder, batch)
+        if setup.timing is not None:
+            self._start = setup.timing.begin()
+            setup.timing.look_into()
+        self._lay_out(setup, batch)
+        sglang_memory.count_state_copies(setup.recorder, batch)
 
-    def _lay_out(self, batch: Any, counter: TorchExpertCounter) -> None:
+    def _lay_out(self, setup: RankSetup, batch: Any) -> None:
         segments = sglang_batch.segments_of(batch)
-        if not segments:
-            # Nobody's rows, about as many as the other ranks have: the device counts them.
-            counter.set_layout(((Row.DUMMY, self._idle_rows(batch)),))
-        elif batch.forward_mode.is_split_prefill() and batch.split_index:
-            counter.set_layout(segments)  # the same rows as in its first layers
+        if sglang_batch.continues_a_pass(batch):
+            # The same rows as in its first layers, which have counted as a pass.
+            if setup.counter is not None:
+                setup.counter.set_layout(segments)
+            return
+        self._now = pass_of(segments)
+        if setup.counter is None:
+            return
+        if segments:
+            setup.recorder.begin_step(*segments)
         else:
-            self._recorder.begin_step(*segments)
-            for row, phase in _PHASES.items():
-                tokens = sum(n for kind, n in segments if kind is row)
-                if tokens:
-                    self._recorder.observe(metrics.STEP_TOKENS, tokens, {PHASE: phase.value})
+            # Nobody's rows, about as many as the other ranks have: the device counts them.
+            rows = min(sglang_batch.most_idle_rows(batch), setup.max_rows)
+            setup.counter.set_layout(((Row.DUMMY, rows),))
 
-    def _idle_rows(self, batch: Any) -> int:
-        """More rows than an idle pass has, and seldom another number than before."""
-        others = max(batch.global_num_tokens_cpu or (0,))
-        return min(2 << max(int(others), 512).bit_length(), self._max_rows)
+    def _end(self) -> None:
+        if self._setup is not None and self._setup.timing is not None:
+            self._setup.timing.end(self._start, self._now)
 
-    def _count(self, ordinal: int, topk_ids: Any) -> None:
-        assert self._counter is not None  # noqa: S101 - for the type checker: layers are known once it is there
-        assert self._ranks is not None  # noqa: S101 - same
+    def _count(self, layer: int, ordinal: int, topk_ids: Any) -> None:
+        setup = self._setup
+        assert setup is not None  # noqa: S101 - for the type checker: the layer has an ordinal
+        assert setup.counter is not None  # noqa: S101 - same
         self._has_selected = True
         if not self._is_in_pass and not _is_captured(topk_ids):
-            self._counter.set_layout(((Row.WARMUP, self._max_rows),))
-        ids = self._ranks.own_rows(topk_ids, _gathered_rows() if self._ranks.is_gathered else None)
+            setup.counter.set_layout(((Row.WARMUP, setup.max_rows),))
+        ids = setup.ranks.own_rows(topk_ids, _gathered_rows() if setup.ranks.is_gathered else None)
         if ids is None:
             return
-        if self._logical_ids is not None:
-            assert self._layer is not None  # noqa: S101 - for the type checker: it has an ordinal
-            ids = self._logical_ids.translate(self._layer, ids)
-        self._counter.add(ordinal, ids)
+        if self._logical_ids:
+            ids = self._logical_ids[-1].translate(layer, ids)
+        setup.counter.add(ordinal, ids)
 
     def _warn_if_nothing_is_selected(self) -> None:
         if self._has_started and not self._has_selected:
@@ -317,12 +212,28 @@ class RankWatch:
         # The recorder stays: what was counted until now is reported.
         self._has_given_up = True
         self._ordinal_of_layer = {}
-        if self._counter is not None:
-            try:
+        try:
+            if self._setup is not None and self._setup.timing is not None:
+                self._setup.timing.stop()
+            if self._setup is not None and self._setup.counter is not None:
                 # Captured graphs go on counting; into a row that is not load.
-                self._counter.set_layout(())
-            except Exception:
-                logger.debug("moescope: could not take the hook back", exc_info=True)
+                self._setup.counter.set_layout(())
+        except Exception:
+            logger.debug("moescope: could not take the hook back", exc_info=True)
+
+
+def _pause_reads_in(target: Any, name: str, counter: TorchExpertCounter) -> None:
+    """Graphs may be captured anew while the reporter's thread reads."""
+    original = getattr(target, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def paused(*args: Any, **kwargs: Any) -> Any:
+        with counter.reads_paused():
+            return original(*args, **kwargs)
+
+    setattr(target, name, paused)
 
 
 def _is_captured(topk_ids: Any) -> bool:
@@ -335,9 +246,3 @@ def _gathered_rows() -> Any:
     from sglang.srt.layers.dp_attention import get_dp_global_num_tokens  # noqa: PLC0415 - lazy
 
     return get_dp_global_num_tokens()
-
-
-def _model_name() -> str:
-    from sglang.srt.runtime_context import get_serving  # noqa: PLC0415 - engines are imported where they are
-
-    return sglang_shape.name_of(str(get_serving().served_model_name))

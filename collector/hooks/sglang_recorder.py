@@ -33,7 +33,7 @@ class PassListener(Protocol):
     def begin_pass(self, batch: Any) -> None:
         """A forward pass begins."""
 
-    def end_pass(self, batch: Any) -> None:
+    def end_pass(self) -> None:
         """It has been launched."""
 
     def select(self, topk_ids: Any) -> None:
@@ -104,7 +104,7 @@ class _Calls:
             with self._inner.with_forward_pass(forward_pass_id, forward_batch) as outputs:
                 yield outputs
         finally:
-            self._listener.end_pass(forward_batch)
+            self._listener.end_pass()
 
     def on_select_experts(self, topk_ids: Any) -> None:
         """See SGLang's recorder."""

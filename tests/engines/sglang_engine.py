@@ -137,6 +137,14 @@ class Experts(FusedMoE):
         self.w13_weight = torch.nn.Parameter(torch.zeros(num_local_experts, 3, 5))
         self.w2_weight = torch.nn.Parameter(torch.zeros(num_local_experts, 5, 3))
         self.bias = torch.nn.Parameter(torch.zeros(num_local_experts))
+        self.dispatcher = SimpleNamespace(dispatch=lambda ids: ids, combine=lambda ids: ids)
+
+    def run_moe_core(self, dispatched):
+        return dispatched
+
+    def forward(self, ids):
+        """SGLang's order of the three."""
+        return self.dispatcher.combine(self.run_moe_core(self.dispatcher.dispatch(ids)))
 
 
 class Engine:
@@ -152,6 +160,7 @@ class Engine:
         self.model = torch.nn.Module()
         self.model.forward = self.run_layers
         self.passes = 0
+        self.experts = {}
 
     def start(self, *, num_local_experts=13, layers=None):
         """Make SGLang's recorder by its own factory, then say that the model is loaded."""
@@ -161,7 +170,8 @@ class Engine:
             )
             expert_distribution.set_global_expert_distribution_recorder(recorder)
         for layer in layers or ():
-            self.model.add_module(str(layer), Experts(layer, num_local_experts))
+            self.experts[layer] = [Experts(layer, num_local_experts)]
+            self.model.add_module(str(layer), self.experts[layer][0])
         self.hooked.hook.rank.attach(self)
         return self
 
@@ -180,6 +190,8 @@ class Engine:
                 ids = select(layer)
                 if ids is not None:
                     self.hand_over(layer, ids)
+                    for experts in self.experts.get(layer, ()):
+                        experts(ids)
 
     def hand_over(self, layer, logical_ids):
         """What follows SGLang's top-k: translation to physical ids where that is on, then the recorder."""

@@ -300,6 +300,46 @@ def test_only_the_layers_that_a_pipeline_stage_has_are_reported(serve, hooked):
     assert size == 4 * (3 * 5 + 5 * 3)
 
 
+@pytest.mark.parametrize("a2a", [None, "deepep"])
+def test_passes_are_timed_and_their_layers_where_they_run_eagerly(serve, hooked, monkeypatch, a2a):
+    monkeypatch.setenv("MOESCOPE_TIMING_SAMPLE", "1")
+    serve(a2a=a2a)
+    engine = Engine(hooked, config()).start(layers=[1, 2, 3, 4])
+    ids = distinct_ids(7, 23, 16, torch.Generator().manual_seed(5))
+
+    def select(layer):
+        return ids if layer else None
+
+    engine.forward(batch_of(ForwardMode.EXTEND, [7]), select)
+    engine.forward(batch_of(ForwardMode.DECODE, [1] * 7), select)
+    engine.forward(batch_of(ForwardMode.DECODE, [1] * 7), select)
+    engine.forward(batch_of(ForwardMode.IDLE), select)
+
+    hooked.close()
+    exporter = hooked.exporters["rank"]
+    assert observations(exporter, metrics.STEP_DURATION) == {("prefill",): 1, ("decode",): 2}
+    assert sum(r.sum for r in exporter.records(metrics.STEP_TOKENS)) == 21
+    timed_layers = {tuple(np.flatnonzero(r.counts_per_row_index[0])) for r in kernels(exporter)}
+    assert timed_layers == {(1, 2, 3, 4)}
+    exchanged = observations(exporter, metrics.DISPATCH_DURATION)
+    stages = {("dispatch", "prefill"): 4, ("combine", "prefill"): 4}
+    stages |= {("dispatch", "decode"): 8, ("combine", "decode"): 8}
+    # Without an all-to-all nothing is exchanged, whatever the dispatcher is called.
+    assert exchanged == (stages if a2a else {})
+
+
+def kernels(exporter):
+    return exporter.records(metrics.EXPERT_GROUP_DURATION)
+
+
+def observations(exporter, metric):
+    totals = {}
+    for record in exporter.records(metric):
+        key = tuple(record.attributes.values())
+        totals[key] = totals.get(key, 0) + int(record.bucket_counts.sum())
+    return totals
+
+
 def counts_of(hooked, num_layers, num_experts):
     """Sums over all windows: int64 ``[phases, layers, experts]``."""
     counts = np.zeros((2, num_layers, num_experts), dtype=np.int64)

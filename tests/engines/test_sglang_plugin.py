@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import moescope.plugin
+from moescope import api
 from moescope.collector.hooks import sglang_version
 from moescope.schemas import metrics
 from tests.engines.sglang_engine import (
@@ -93,6 +94,44 @@ def test_the_recorder_that_sglang_makes_listens_and_counts(load_plugins, serve, 
     )
     assert issubclass(chosen, metrics_collector.TokenizerMetricsCollector)
     assert chosen is not metrics_collector.TokenizerMetricsCollector
+
+
+def test_from_sglangs_router_to_sql_to_the_token(load_plugins, serve, store, service, monkeypatch):
+    for name, value in {**store.environ, "OTEL_SERVICE_NAME": service}.items():
+        monkeypatch.setenv(name, value)
+    made = []
+
+    def make_recorder(*args, **kwargs):
+        made.append(api.make_recorder(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(moescope.plugin, "_make_recorder", make_recorder)
+    runner = type("ModelRunner", (StandInModelRunner,), dict(vars(StandInModelRunner)))
+    module = SimpleNamespace(ModelRunner=runner)
+    monkeypatch.setitem(sys.modules, "sglang.srt.model_executor.model_runner", module)
+    load_plugins()
+    serve()
+    recorder = expert_distribution.ExpertDistributionRecorder.init_new(None, rank=0)
+    expert_distribution.set_global_expert_distribution_recorder(recorder)
+    config = KimiLinearConfig(num_hidden_layers=3, num_experts=13, num_experts_per_token=2)
+    engine = Engine(None, config)
+    runner(engine).load_model()
+    generator = torch.Generator().manual_seed(23)
+    prefill, decode = (distinct_ids(rows, 13, 2, generator) for rows in (36, 8))
+
+    engine.forward(batch_of(ForwardMode.EXTEND, [13, 23]), lambda _: prefill)
+    engine.forward(batch_of(ForwardMode.DECODE, [1] * 7), lambda _: decode)  # one row is padding
+    assert made[0].close()
+
+    expected = {
+        "prefill": torch.bincount(prefill.flatten(), minlength=13).tolist(),
+        "decode": torch.bincount(decode[:7].flatten(), minlength=13).tolist(),
+    }
+    assert store.sums(service) == {
+        (layer, phase): expected[phase] for layer in range(3) for phase in expected
+    }
+    assert store.tokens(service) == {"prefill": 36, "decode": 7, "padding": 1}
+    assert store.health(service) == [(3 * 2 * 43, 0, "ok")]
 
 
 @pytest.mark.parametrize("version", ["0.5.22", "0.5.24", "0.6.0.dev1", "1.0.0"])

@@ -129,7 +129,7 @@ class SglangHook:
 
 
 def install(make_recorder: MakeRecorder, make_process_recorder: MakeProcessRecorder) -> bool:
-    """Register the hooks with SGLang, which puts them in once all plug-ins have.
+    """Register the hooks with SGLang, which puts them in once all plug-ins have. Safe to call again.
 
     Returns:
         whether they are: not with another version of SGLang than they were written for.
@@ -138,6 +138,9 @@ def install(make_recorder: MakeRecorder, make_process_recorder: MakeProcessRecor
         return False
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - lazy
 
+    there = HookRegistry._hooks.get(RECORDER, ())  # noqa: SLF001 - the registry does not say what it has
+    if any(isinstance(getattr(hook, "__self__", None), SglangHook) for _, hook, _ in there):
+        return True
     hook = SglangHook(make_recorder, make_process_recorder)
     HookRegistry.register(RECORDER, hook.make_expert_recorder, HookType.AROUND)
     HookRegistry.register(BATCH, hook.mark_batch, HookType.AFTER)

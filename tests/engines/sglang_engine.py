@@ -15,6 +15,7 @@ with importing_sglang():
     from sglang.srt.configs.kimi_linear import KimiLinearConfig
     from sglang.srt.eplb import expert_distribution, expert_location
     from sglang.srt.eplb.expert_location_dispatch import ExpertLocationDispatchInfo
+    from sglang.srt.layers import dp_attention
     from sglang.srt.layers.moe import topk as sglang_topk
     from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
     from sglang.srt.layers.moe.utils import MoeA2ABackend
@@ -283,6 +284,7 @@ __all__ = [
     "KimiLinearConfig",
     "batch_of",
     "distinct_ids",
+    "dp_attention",
     "expert_distribution",
     "get_context",
     "get_resources",

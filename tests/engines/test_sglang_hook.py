@@ -13,9 +13,11 @@ from tests.engines.sglang_engine import (
     Engine,
     ForwardMode,
     Graph,
+    Hooked,
     KimiLinearConfig,
     batch_of,
     distinct_ids,
+    dp_attention,
     expert_distribution,
     get_resources,
     placed,
@@ -298,6 +300,26 @@ def test_only_the_layers_that_a_pipeline_stage_has_are_reported(serve, hooked):
     assert recorder.identity.shape.moe_layers == (2, 3)
     (size,) = {r.value for r in hooked.exporters["rank"].records(metrics.EXPERT_WEIGHT_SIZE)}
     assert size == 4 * (3 * 5 + 5 * 3)
+
+
+def test_with_attention_dp_each_rank_counts_its_own_of_the_gathered_rows(serve):
+    """Two ranks gather 5 and 6 rows, both padded to 6, and route all 12."""
+    gathered = distinct_ids(12, 23, 16, torch.Generator().manual_seed(5))
+    expected = np.bincount(torch.cat((gathered[:5], gathered[6:])).flatten(), minlength=23)
+    counted = np.zeros(23, dtype=np.int64)
+    for rank, own in enumerate((5, 6)):
+        serve(rank=rank, tp_size=2, attn_dp_size=2, ep_size=2)
+        dp_attention.set_dp_buffer_len(12, 6, True, [6, 6])
+        hooked = Hooked()
+        engine = Engine(hooked, config()).start()
+        batch = batch_of(ForwardMode.DECODE, [1] * own, global_num_tokens_cpu=[5, 6])
+        engine.forward(batch, lambda layer: gathered if layer == 2 else None)
+        hooked.close()
+        counted += counts_of(hooked, 5, 23)[1, 2]
+        (recorder,) = hooked.recorders
+        assert (recorder.identity.grid.ep_rank, recorder.identity.grid.ep_size) == (rank, 2)
+
+    assert counted.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("a2a", [None, "deepep"])

@@ -148,6 +148,14 @@ def test_another_version_is_left_alone_and_told_once(load_plugins, monkeypatch, 
     assert f"leaves SGLang {version} alone" in said.message
 
 
+def test_loaded_twice_it_listens_once(load_plugins):
+    load_plugins()
+    moescope.plugin.load_sglang()
+
+    assert {len(hooks) for hooks in HookRegistry._hooks.values()} == {1}
+    assert len(HookRegistry._hooks) == 3
+
+
 def test_a_post_release_is_the_same_version(monkeypatch):
     monkeypatch.setattr("sglang.version.__version__", "0.5.23.post1")
 

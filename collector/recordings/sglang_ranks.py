@@ -70,6 +70,7 @@ class RankSums:
         self._keeps_identical = keeps_identical
         self._sums: dict[tuple[int, Phase | None], _Sum] = {}
         self._ranks_of_pass: dict[int, set[int]] = {}
+        self._counts_of_pass: dict[int, set[int]] = {}
         self._mixed: set[int] = set()
         self._left_out: Counter[str] = Counter()
         self._top_k = 0
@@ -132,6 +133,7 @@ class RankSums:
         if mode == _MIXED:
             self._mixed.add(number)
         counts, warmup_tokens = self._counts_of(path, record)
+        self._counts_of_pass.setdefault(number, set()).add(hash(counts.tobytes()))
         phase = None if mode is None else _PHASES[mode]
         size = (len(self._map), self._num_experts)
         one = self._sums.setdefault((number, phase), _Sum(np.zeros(size, dtype=np.int64)))
@@ -168,6 +170,12 @@ class RankSums:
             yield f"no file of rank {', '.join(map(str, missing))}: what was counted there is missing"
         if lacking:
             yield f"{len(lacking)} passes, the first with the id {lacking[0]}, lack some of the ranks"
+        shared = [number for number, own in self._ranks_of_pass.items() if len(own) > 1]
+        if shared and all(len(self._counts_of_pass.get(number, ())) == 1 for number in shared):
+            yield (
+                "all ranks counted the same in every pass: do they see the same tokens (tensor parallelism)? "
+                "Then import the file of one of them"
+            )
         if self._mixed:
             yield f"{len(self._mixed)} passes mix prefill and decode; they count as prefill"
 

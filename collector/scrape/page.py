@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -83,7 +84,8 @@ def parse_page(text: str, content_type: str = "") -> Page:
     try:
         for family in parse(text):
             for sample in family.samples:
-                if not sample.name.endswith(_CREATED):
+                # What is no number is not known: as if it were not there.
+                if not sample.name.endswith(_CREATED) and math.isfinite(sample.value):
                     samples.setdefault(_unescaped(sample.name), []).append(
                         Sample(sample.labels, sample.value)
                     )

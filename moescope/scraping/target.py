@@ -119,7 +119,7 @@ class Target:
         self._note_answer(table)
         for index in parts:
             # A window for each page that came, and none for one that did not: so it falls silent.
-            self._engines[index].recorder.flush(self.plan.timeout_seconds)
+            self._engines[index].recorder.flush(self.plan.timeout_seconds / len(parts))
 
     def _open(self, table: EngineTable, index: str, parts: dict[str, Page], *, is_new: bool) -> _Engine:
         identity = identify(self.address, self.plan, table, parts, index, start_id=self.start_id)

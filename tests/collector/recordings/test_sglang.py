@@ -106,6 +106,15 @@ def test_a_rank_without_a_file_and_passes_without_a_rank_are_named(tmp_path: Pat
     assert "1 passes, the first with the id 8" in remarks
 
 
+def test_ranks_that_saw_the_same_tokens_are_suspected(tmp_path: Path):
+    same = [rank_file(tmp_path, rank, {7: counts(0), 8: counts(1)}) for rank in range(2)]
+
+    [remark] = read_sglang(same).remarks
+
+    assert "import the file of one of them" in remark
+    assert read_sglang(same[:1]).remarks == ()
+
+
 def per_token(folder: Path, ids: np.ndarray, mode: int, rank: int = 0) -> Path:
     physical = np.stack([np.bincount(layer[layer >= 0], minlength=SLOTS) for layer in ids]).astype(np.int32)
     return rank_file(

@@ -113,6 +113,14 @@ def test_a_state_that_vanishes_is_told_no_longer(told: Told):
     assert told.follow(vllm(0, running=None)).window() == {}
 
 
+def test_a_value_that_is_no_number_is_as_good_as_none(told: Told):
+    line = 'vllm:prefix_cache_hits_total{{engine="0"}} {}\nvllm:num_requests_running{{engine="0"}} {}\n'
+    line += 'vllm:num_requests_waiting{{engine="0"}} 5\n'
+    told.follow(*(parse_page(line.format(*values)) for values in ((13, 1), ("NaN", "NaN"), (36, "+Inf"))))
+
+    assert told.window() == {HITS: 23, m.REQUESTS_WAITING.name: 5}
+
+
 def test_a_url_that_leads_to_several_engines_by_turns_is_named(told: Told, caplog):
     for _ in range(5):
         told.follow(vllm(1000), vllm(13))

@@ -159,7 +159,10 @@ def _list_hot_experts(views: Iterable[_View], count: int) -> tuple[ListedExpert,
 
 def _count_findings(views: Sequence[_View], quality: Quality, oldest_ms: float) -> tuple[FindingCount, ...]:
     """Every kind of every group, 0 where nothing was found: an alert can tell that from not having looked."""
-    found: dict[tuple[str, str], Counter[FindingKind]] = {}
+    # A group of which nothing is heard any more is gone from the page, with its silent ranks.
+    found: dict[tuple[str, str], Counter[FindingKind]] = {
+        (one.service, one.ep_group): Counter() for one in quality.instances if one.last_ms >= oldest_ms
+    }
     for view in views:
         found.setdefault((view.scope.service, view.scope.ep_group), Counter()).update(view.findings)
     of_kind = {
@@ -169,9 +172,8 @@ def _count_findings(views: Sequence[_View], quality: Quality, oldest_ms: float) 
     }
     for kind, instances in of_kind.items():
         for one in instances:
-            # A group of which nothing is heard any more is gone from the page, with its silent ranks.
-            if (one.service, one.ep_group) in found or one.last_ms >= oldest_ms:
-                found.setdefault((one.service, one.ep_group), Counter())[kind] += 1
+            if (one.service, one.ep_group) in found:
+                found[one.service, one.ep_group][kind] += 1
     return tuple(
         FindingCount(service, ep_group, kind, counts[kind])
         for (service, ep_group), counts in sorted(found.items())

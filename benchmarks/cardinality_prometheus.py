@@ -17,8 +17,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from moescope.exporters.page_source import Source
 from moescope.exporters.prometheus import render_page
-from moescope.exporters.prometheus_counts import PageCounts, Source
+from moescope.exporters.prometheus_counts import PageCounts
 from moescope.exporters.prometheus_judgement import judged_families
 from moescope.exporters.prometheus_state import FamilyState
 from moescope.schemas import attributes as a

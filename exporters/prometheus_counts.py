@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from moescope.exporters.page_source import Place, Source, label
 from moescope.exporters.prometheus_state import BucketedValue, FamilyState, Sample, series_per_sample
-from moescope.schemas import attributes as a
 from moescope.schemas.metrics import Kind
 from moescope.schemas.page_metrics import (
     PAGE_FAMILIES,
@@ -25,58 +25,11 @@ from moescope.schemas.page_metrics import (
 from moescope.schemas.records import Distribution, IndexedCounts, Measurement, Record, Window
 
 _NS: Final = 1_000_000_000
-_MAX_LABEL_CHARACTERS: Final = 256
-_SINGLE_PROCESSES: Final = frozenset({a.Component.RANK.value, a.Component.SCHEDULER.value})
-"""There is one of each per rank: a new instance is the old one restarted, and takes its place at once."""
-
-_Place: TypeAlias = tuple[str, ...]
 _Key: TypeAlias = tuple[int, tuple[str, ...]]
 
 _FAMILIES_OF_SOURCE: Final[dict[str, list[int]]] = {}
 for _number, _family in enumerate(PAGE_FAMILIES):
     _FAMILIES_OF_SOURCE.setdefault(_family.source.name, []).append(_number)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Who sent a window: its place in the fleet, and which process it is."""
-
-    service: str
-    ep_group: str
-    ep_rank: str
-    component: str
-    instance: str
-
-    @property
-    def group(self) -> _Place:
-        """The EP group."""
-        return (self.service, self.ep_group)
-
-    @property
-    def rank(self) -> _Place:
-        """The rank, or the first rank of the engine that the process speaks for."""
-        return (self.service, self.ep_group, self.ep_rank)
-
-    @property
-    def process(self) -> _Place:
-        """The process; where there is one per rank, whichever instance of it."""
-        instance = "" if self.component in _SINGLE_PROCESSES else self.instance
-        return (*self.rank, self.component, instance)
-
-
-def source_of(resource: Mapping[str, Any]) -> Source:
-    """Read who sent a window from its resource attributes, as OTLP carries them."""
-
-    def text(key: str, default: str = "") -> str:
-        return _label(resource.get(key, default))
-
-    return Source(
-        text(a.SERVICE_NAME),
-        text(a.EP_GROUP, "0"),
-        text(a.EP_RANK, "0"),
-        text(a.COMPONENT, a.Component.RANK.value),
-        text(a.SERVICE_INSTANCE_ID),
-    )
 
 
 @dataclass(slots=True)
@@ -124,8 +77,8 @@ class PageCounts:
         self._monotonic = monotonic
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
-        self._sums: dict[_Place, _Sums] = {}
-        self._processes: dict[_Place, _Process] = {}
+        self._sums: dict[Place, _Sums] = {}
+        self._processes: dict[Place, _Process] = {}
         self._num_series = 0
         self._left_out = 0
 
@@ -139,6 +92,9 @@ class PageCounts:
             self._left_out = 0
             now = self._monotonic()
             self._forget(now)
+            # A process takes the room of its age at least.
+            if source.process not in self._processes and not self._has_room(1):
+                return max(len(window.records), 1)
             for place in (source.group, source.rank):
                 self._hear(place, now)
             process = self._process(source, window, now)
@@ -183,7 +139,7 @@ class PageCounts:
 
     def _add_record(self, number: int, source: Source, record: Record, process: _Process | None) -> None:
         family = PAGE_FAMILIES[number]
-        tail = tuple(_label(record.attributes.get(key, "")) for key in family.keys)
+        tail = tuple(label(record.attributes.get(key, "")) for key in family.keys)
         place = source.rank if family.by_rank else source.group
         key = (number, (*place, *tail))
         if isinstance(record, Distribution):
@@ -211,14 +167,14 @@ class PageCounts:
             # Kept with the group: the others speak of a peer that may be silent itself.
             self._add_counter(source.group, (number, (*source.group, str(peer), *tail)), value)
 
-    def _add_counter(self, place: _Place, key: _Key, value: float) -> None:
+    def _add_counter(self, place: Place, key: _Key, value: float) -> None:
         counters = self._sums[place].counters
         if key in counters:
             counters[key] += value
         elif self._has_room(1):
             counters[key] = value
 
-    def _add_distribution(self, place: _Place, key: _Key, record: Distribution) -> None:
+    def _add_distribution(self, place: Place, key: _Key, record: Distribution) -> None:
         distributions = self._sums[place].distributions
         found = distributions.get(key)
         if found is not None:
@@ -238,7 +194,7 @@ class PageCounts:
         self._num_series += series
         return True
 
-    def _hear(self, place: _Place, now: float) -> None:
+    def _hear(self, place: Place, now: float) -> None:
         if place not in self._sums:
             self._sums[place] = _Sums()
             for number, family in enumerate(PAGE_FAMILIES):
@@ -263,7 +219,7 @@ class PageCounts:
         return current
 
     def _ages(self) -> list[Sample]:
-        newest: dict[_Place, int] = {}
+        newest: dict[Place, int] = {}
         for place, process in self._processes.items():
             rank = place[: len(RANK_LABELS)]
             newest[rank] = max(newest.get(rank, 0), process.end_ns)
@@ -279,13 +235,9 @@ class PageCounts:
 
 def _size(what: _Sums | _Process) -> int:
     if isinstance(what, _Process):
-        return len(what.states)
+        return 1 + len(what.states)
     buckets = sum(series_per_sample(PAGE_FAMILIES[number].metric) for number, _ in what.distributions)
     return len(what.counters) + buckets
-
-
-def _label(value: object) -> str:
-    return str(value)[:_MAX_LABEL_CHARACTERS]
 
 
 def _sorted(samples: Iterable[Sample]) -> tuple[Sample, ...]:

@@ -10,7 +10,8 @@ import logging
 import math
 from typing import Any, Protocol
 
-from moescope.exporters.prometheus_counts import PageCounts, source_of
+from moescope.exporters.page_source import source_of
+from moescope.exporters.prometheus_counts import PageCounts
 from moescope.schemas.identity import EngineIdentity
 from moescope.schemas.records import Attempt, Window
 from moescope.schemas.settings import ENV_PREFIX, Settings

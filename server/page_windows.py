@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from moescope.exporters.prometheus_counts import Source, source_of
+from moescope.exporters.page_source import Source, source_of
 from moescope.schemas.metrics import Encoding, Kind, Metric
 from moescope.schemas.page_metrics import PAGE_FAMILIES
 from moescope.schemas.records import Distribution, IndexedCounts, IntArray, Measurement, Record, Window

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.cardinality_prometheus import full_window
+from moescope.exporters.page_source import Source
 from moescope.exporters.prometheus import render_page
-from moescope.exporters.prometheus_counts import PageCounts, Source
+from moescope.exporters.prometheus_counts import PageCounts
 from moescope.exporters.prometheus_judgement import judged_families
 from moescope.schemas.attributes import Component, Phase
 from moescope.schemas.fleet import FindingCount, FindingKind, FleetJudgement, LayerBalance, ListedExpert

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from moescope.exporters.otlp_wire import OtlpPacker
-from moescope.exporters.prometheus_counts import PageCounts, source_of
+from moescope.exporters.page_source import source_of
+from moescope.exporters.prometheus_counts import PageCounts
 from moescope.schemas import metrics as m
 from moescope.schemas.attributes import PHASE, STAGE
 from moescope.schemas.records import Distribution, IndexedCounts, Window

@@ -12,7 +12,7 @@ logger = logging.getLogger("moescope")
 
 
 def load_vllm() -> None:
-    """Entry point ``vllm.general_plugins``: watch the workers that this process makes.
+    """Entry point ``vllm.general_plugins``: watch the engines and workers that this process makes.
 
     vLLM calls it in its front end, its engine core and every worker, perhaps more than once. With
     ``MOESCOPE_ENABLED=0`` or ``OTEL_SDK_DISABLED=true`` it does nothing.
@@ -23,8 +23,10 @@ def load_vllm() -> None:
         if is_switched_off():
             return
         from moescope.collector.hooks import vllm as hook  # noqa: PLC0415 - torch and vLLM are there by now
+        from moescope.collector.hooks import vllm_offline  # noqa: PLC0415 - same
 
-        hook.install(_make_recorder)
+        if hook.install(_make_recorder):
+            vllm_offline.install(_make_stat_logger)
     except Exception:
         logger.exception("moescope: could not be loaded; vLLM goes on without it")
 
@@ -55,6 +57,8 @@ def __getattr__(name: str) -> Any:
     """
     if name != "VllmStatLogger":
         raise AttributeError(f"module 'moescope.plugin' has no attribute {name!r}")
+    if name in globals():
+        return globals()[name]
     # Whoever asks has loaded it: this imports nothing new.
     from vllm.v1.metrics.loggers import StatLoggerBase  # noqa: PLC0415 - engines are imported where they are
 
@@ -96,6 +100,10 @@ def _watch_requests(vllm_config: Any, dp_rank: int) -> RequestWatch | None:
     except Exception:
         logger.exception("moescope: requests are not measured; vLLM serves on")
         return None
+
+
+def _make_stat_logger(vllm_config: Any, dp_rank: int) -> Any:
+    return __getattr__("VllmStatLogger")(vllm_config, dp_rank)
 
 
 def _make_recorder(*args: Any, **kwargs: Any) -> Any:

@@ -23,9 +23,10 @@ def load_vllm() -> None:
         if is_switched_off():
             return
         from moescope.collector.hooks import vllm as hook  # noqa: PLC0415 - torch and vLLM are there by now
-        from moescope.collector.hooks import vllm_offline  # noqa: PLC0415 - same
+        from moescope.collector.hooks import vllm_caches, vllm_offline  # noqa: PLC0415 - same
 
         if hook.install(_make_recorder):
+            vllm_caches.install(_make_process_recorder)
             vllm_offline.install(_make_stat_logger)
     except Exception:
         logger.exception("moescope: could not be loaded; vLLM goes on without it")
@@ -104,6 +105,12 @@ def _watch_requests(vllm_config: Any, dp_rank: int) -> RequestWatch | None:
 
 def _make_stat_logger(vllm_config: Any, dp_rank: int) -> Any:
     return __getattr__("VllmStatLogger")(vllm_config, dp_rank)
+
+
+def _make_process_recorder(*args: Any, **kwargs: Any) -> Any:
+    from moescope.api import make_process_recorder  # noqa: PLC0415 - only an engine core needs the exporter
+
+    return make_process_recorder(*args, **kwargs)
 
 
 def _make_recorder(*args: Any, **kwargs: Any) -> Any:

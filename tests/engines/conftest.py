@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from moescope.schemas.attributes import COMPONENT, ENCODING
 from tests.server_process import ServerProcess
 
 HERE = Path(__file__).parent
@@ -64,6 +65,40 @@ class Store:
         )
         return [(int(expected), int(missing), state) for expected, missing, state in rows]
 
+    def distributions(self, service) -> dict[str, tuple[int, float]]:
+        """How many values of each metric that arrived as a plain histogram, and their sum."""
+        rows = self.server.sql(
+            "SELECT MetricName, sum(Count), sum(Sum) FROM otel_metrics_histogram "
+            f"WHERE ServiceName = '{service}' AND NOT mapContains(Attributes, '{ENCODING}') GROUP BY ALL"
+        )
+        return {name: (int(count), float(total)) for name, count, total in rows}
+
+    def counters(self, service, metric, attribute) -> dict[str, float]:
+        """Sums of a counter by one of its attributes."""
+        rows = self.server.sql(
+            f"SELECT Attributes['{attribute}'], sum(Value) FROM otel_metrics_sum "
+            f"WHERE ServiceName = '{service}' AND MetricName = '{metric}' AND IsMonotonic GROUP BY ALL"
+        )
+        return {key: float(total) for key, total in rows if float(total)}
+
+    def states(self, service, metric, attribute="") -> dict[str, list[float]]:
+        """What a state was, window by window, by one of its attributes."""
+        rows = self.server.sql(
+            f"SELECT Attributes['{attribute}'], groupArray(Value) FROM ("
+            "SELECT Attributes, Value FROM otel_metrics_sum "
+            f"WHERE ServiceName = '{service}' AND MetricName = '{metric}' AND NOT IsMonotonic "
+            "ORDER BY TimeUnix) GROUP BY ALL"
+        )
+        return {key: json.loads(values) for key, values in rows}
+
+    def resources(self, service, component) -> list[dict[str, str]]:
+        """Who reported as such a component: the resource attributes of each instance."""
+        rows = self.server.sql(
+            "SELECT DISTINCT toJSONString(ResourceAttributes) FROM otel_metrics_sum "
+            f"WHERE ServiceName = '{service}' AND ResourceAttributes['{COMPONENT}'] = '{component}'"
+        )
+        return [json.loads(text) for (text,) in rows]
+
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
@@ -110,6 +145,40 @@ def tiny_qwen3_moe(tmp_path_factory):
     words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(512)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", eos_token="w1").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen3_next(tmp_path_factory):
+    """A random Qwen3-Next: three layers of gated delta nets, one of full attention, all MoE.
+
+    As small as vLLM's kernels take it; keys and values are large beside a state, so that blocks are short.
+    """
+    import torch
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+
+    torch.manual_seed(23)
+    config = Qwen3NextConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=64,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+        num_hidden_layers=4,
+        full_attention_interval=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=64,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=64,
+        linear_value_head_dim=64,
+        num_experts=16,
+        num_experts_per_tok=4,
+        max_position_embeddings=512,
+    )
+    folder = tmp_path_factory.mktemp("tiny") / "tiny-qwen3-next"
+    Qwen3NextForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     return folder
 
 

@@ -1,7 +1,8 @@
 """Generate with vLLM's offline engine, and look into its core: ``look_inside.py MODEL OPTIONS ROUNDS``.
 
-Arguments as those of ``generate.py``. All requests of a round run at once; after ten steps of the first round
-every recorder of this process hands over its window, while the engine stands still and its blocks are counted.
+Arguments as those of ``generate.py``. All requests of a round run at once; after ten steps of the first
+round every recorder of this process hands over its window, while the engine stands still and its blocks are
+counted.
 """
 
 import json
@@ -10,11 +11,11 @@ import sys
 from pathlib import Path
 
 from generate import prompt
-
-from moescope.collector import process_end
 from vllm import LLM, SamplingParams
 from vllm.v1.metrics.reader import Counter, Histogram, Vector
 from vllm.v1.worker import mamba_utils
+
+from moescope.collector import process_end
 
 
 class CopiesOfStates:
@@ -25,9 +26,10 @@ class CopiesOfStates:
         self.original = mamba_utils.collect_mamba_copy_meta
         mamba_utils.collect_mamba_copy_meta = self
 
-    def __call__(self, copy_bufs, kv_cache_config, copy_funcs, group_ids, source, target, *more):
+    def __call__(self, *args):
+        _buffers, _config, _functions, group_ids, source, target, *_ = args
         self.count += len(group_ids) if source != target else 0
-        return self.original(copy_bufs, kv_cache_config, copy_funcs, group_ids, source, target, *more)
+        return self.original(*args)
 
 
 def run_round(engine, batch, name, look=None):

@@ -107,12 +107,6 @@ def _make_stat_logger(vllm_config: Any, dp_rank: int) -> Any:
     return __getattr__("VllmStatLogger")(vllm_config, dp_rank)
 
 
-def _make_process_recorder(*args: Any, **kwargs: Any) -> Any:
-    from moescope.api import make_process_recorder  # noqa: PLC0415 - only an engine core needs the exporter
-
-    return make_process_recorder(*args, **kwargs)
-
-
 def _make_recorder(*args: Any, **kwargs: Any) -> Any:
     from moescope.api import make_recorder  # noqa: PLC0415 - only a worker needs the exporter
 

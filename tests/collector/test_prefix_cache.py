@@ -18,3 +18,11 @@ def test_a_prompt_found_as_far_as_blocks_go_is_a_hit_and_any_other_a_partial_one
     prompt, cached, block, expected
 ):
     assert prefix_cache_tokens(prompt, cached, block) == expected
+
+
+def test_every_prompt_token_is_hit_partial_hit_or_miss():
+    for prompt in range(1, 131):
+        for cached in range(0, prompt, 16):
+            found = prefix_cache_tokens(prompt, cached, 16)
+            assert sum(found.values()) == prompt
+            assert found[CacheResult.MISS] == prompt - cached

@@ -16,7 +16,7 @@ with warnings.catch_warnings():
 
 import moescope.plugin
 from moescope.collector.hooks import vllm_process, vllm_requests, vllm_version
-from moescope.collector.hooks.vllm_requests import RequestWatch, prefix_cache_tokens
+from moescope.collector.hooks.vllm_requests import RequestWatch
 from moescope.collector.process_recorder import ProcessRecorder
 from moescope.collector.requests import RequestMetrics
 from moescope.schemas import metrics
@@ -178,14 +178,6 @@ def test_a_prompt_found_as_far_as_can_be_is_a_hit_and_less_is_a_partial_hit(
     one.watch.record(None, iteration(finished=[finished(num_prompt_tokens=prompt, num_cached_tokens=cached)]))
 
     assert one.counted(metrics.PREFIX_CACHE_TOKENS, RESULT) == expected
-
-
-def test_every_prompt_token_is_hit_partial_hit_or_miss():
-    for prompt in range(1, 131):
-        for cached in range(0, prompt, 16):
-            found = prefix_cache_tokens(prompt, cached, 16)
-            assert sum(found.values()) == prompt
-            assert found[CacheResult.MISS] == prompt - cached
 
 
 def test_without_a_prefix_cache_nothing_was_looked_up(watched):

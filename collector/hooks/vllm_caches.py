@@ -170,18 +170,31 @@ def _watch(scheduler: Any, make_process_recorder: MakeProcessRecorder) -> None:
     if isinstance(recorder, ProcessRecorder):
         CacheWatch(recorder, scheduler.kv_cache_manager)
         recorder.start()
-        _close_with(scheduler, recorder.close)
+        _close_when_it_ends(scheduler, recorder)
 
 
-def _close_with(scheduler: Any, close: Callable[[], object]) -> None:
-    original = scheduler.shutdown
+def _close_when_it_ends(scheduler: Any, recorder: ProcessRecorder) -> None:
+    """Hand the last window over first of all: what an engine core may take to end is short.
+
+    It clears the structured outputs' backend, then waits for its workers, then ends its scheduler.
+    """
+    from vllm import envs  # noqa: PLC0415 - engines are imported where they are there
+
+    # Workers, who have more to say, take a half of the same time.
+    seconds = envs.VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS / 4
+    for target, name in ((scheduler.structured_output_manager, "clear_backend"), (scheduler, "shutdown")):
+        _call_before(target, name, lambda: recorder.close(seconds))
+
+
+def _call_before(target: Any, name: str, first: Callable[[], object]) -> None:
+    original = getattr(target, name)
 
     @functools.wraps(original)
-    def close_and_shut_down() -> None:
+    def call_both(*args: Any, **kwargs: Any) -> Any:
         try:
-            close()
+            first()
         except Exception:
-            logger.exception("moescope: the last window is lost with this scheduler")
-        original()
+            logger.exception("moescope: the last window is lost with this engine core")
+        return original(*args, **kwargs)
 
-    scheduler.shutdown = close_and_shut_down
+    setattr(target, name, call_both)

@@ -276,17 +276,32 @@ class TestInstall:
         assert Scheduler.__init__ is made_by
         monkeypatch.undo()
 
-    def test_the_last_window_is_handed_over_when_the_scheduler_ends(self, caplog):
+    def test_the_last_window_is_handed_over_before_the_engine_core_waits_for_its_workers(self):
         ended = []
-        scheduler = SimpleNamespace(shutdown=lambda: ended.append("scheduler"))
+        scheduler = SimpleNamespace(
+            structured_output_manager=SimpleNamespace(clear_backend=lambda: ended.append("backend")),
+            shutdown=lambda: ended.append("scheduler"),
+        )
 
-        def close():
-            ended.append("recorder")
+        vllm_caches._close_when_it_ends(scheduler, SimpleNamespace(close=lambda _: ended.append("recorder")))
+        scheduler.structured_output_manager.clear_backend()
+        scheduler.shutdown()
+
+        assert ended == ["recorder", "backend", "recorder", "scheduler"]  # closing twice is closing once
+
+    def test_a_window_that_cannot_be_handed_over_keeps_nobody_from_ending(self, caplog):
+        ended = []
+
+        def close(_):
             raise RuntimeError("on purpose")
 
-        vllm_caches._close_with(scheduler, close)
+        scheduler = SimpleNamespace(
+            structured_output_manager=SimpleNamespace(clear_backend=lambda: None),
+            shutdown=lambda: ended.append("scheduler"),
+        )
+        vllm_caches._close_when_it_ends(scheduler, SimpleNamespace(close=close))
         with caplog.at_level(logging.ERROR, "moescope"):
             scheduler.shutdown()
 
-        assert ended == ["recorder", "scheduler"]
+        assert ended == ["scheduler"]
         assert "last window is lost" in caplog.text

@@ -3,6 +3,7 @@
 import logging
 import math
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,12 +11,15 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what torch and vLLM say of themselves while they are imported
     import vllm
     from vllm.config import ParallelConfig, VllmConfig
+    from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine import FinishReason
-    from vllm.v1.metrics.loggers import StatLoggerBase, load_stat_logger_plugin_factories
+    from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm.v1.metrics.loggers import LoggingStatLogger, StatLoggerBase, load_stat_logger_plugin_factories
     from vllm.v1.metrics.stats import FinishedRequestStats, IterationStats, SchedulerStats
 
 import moescope.plugin
-from moescope.collector.hooks import vllm_process, vllm_requests, vllm_version
+from moescope.collector.hooks import vllm as worker_hook
+from moescope.collector.hooks import vllm_caches, vllm_offline, vllm_process, vllm_requests, vllm_version
 from moescope.collector.hooks.vllm_requests import RequestWatch
 from moescope.collector.process_recorder import ProcessRecorder
 from moescope.collector.requests import RequestMetrics
@@ -267,6 +271,66 @@ class TestEntryPoint:
     def test_nothing_else_is_promised(self):
         with pytest.raises(AttributeError, match="no attribute 'VllmLogger'"):
             moescope.plugin.VllmLogger  # noqa: B018 - the access is the test
+
+
+class TestPatches:
+    @pytest.fixture(autouse=True)
+    def unpatched(self):
+        before = LLMEngine.__init__, Scheduler.__init__
+        yield before
+        for patch in (worker_hook, vllm_caches, vllm_offline):
+            patch.uninstall()
+        assert (LLMEngine.__init__, Scheduler.__init__) == before
+
+    def test_switched_off_engines_and_schedulers_are_vllms_own(self, unpatched, monkeypatch):
+        monkeypatch.setenv("MOESCOPE_ENABLED", "0")
+
+        moescope.plugin.load_vllm()
+
+        assert (LLMEngine.__init__, Scheduler.__init__) == unpatched
+
+    def test_with_another_version_too(self, unpatched, monkeypatch):
+        monkeypatch.setattr(vllm, "__version__", "0.79.23")
+
+        moescope.plugin.load_vllm()
+
+        assert (LLMEngine.__init__, Scheduler.__init__) == unpatched
+
+    def test_loaded_twice_they_are_patched_once(self, unpatched):
+        moescope.plugin.load_vllm()
+        once = LLMEngine.__init__, Scheduler.__init__
+        moescope.plugin.load_vllm()
+
+        assert (LLMEngine.__init__, Scheduler.__init__) == once
+        assert once[0] is not unpatched[0]
+        assert once[1] is not unpatched[1]
+
+    @pytest.mark.parametrize("is_meant_to_log", [True, False])
+    def test_an_offline_engine_gets_the_logger_and_prints_what_it_would_without(
+        self, monkeypatch, is_meant_to_log
+    ):
+        def init(self, vllm_config, executor_class, log_stats, stat_loggers=None):
+            self.log_stats = log_stats
+            printing = SimpleNamespace(
+                per_engine_stat_loggers={0: LoggingStatLogger.__new__(LoggingStatLogger)}
+            )
+            ours = [make(vllm_config, 0) for make in stat_loggers]
+            self.logger_manager = SimpleNamespace(stat_loggers=[printing, *ours])
+
+        monkeypatch.setattr(LLMEngine, "__init__", init)
+        vllm_offline.install(lambda config, dp_rank: (config, dp_rank))
+        engine = LLMEngine.__new__(LLMEngine)
+        config = SimpleNamespace(parallel_config=ParallelConfig(data_parallel_size=3, data_parallel_rank=2))
+
+        LLMEngine.__init__(engine, config, None, log_stats=is_meant_to_log)
+        vllm_offline.uninstall()
+        monkeypatch.undo()
+
+        assert engine.log_stats is True
+        printing, ours = engine.logger_manager.stat_loggers[:-1], engine.logger_manager.stat_loggers[-1]
+        assert len(printing) == is_meant_to_log
+        assert ours == (config, 2)
+        engine.dp_group = None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 SERVICE = "served-requests"
 # [first token of the prompt, prompt tokens, generated tokens]; prompts count up from their first token.
-REQUESTS = [[1, 13, 23], [1, 79, 5], [1, 79, 5], [1, 131, 1], [200, 201, 13], [9, 23, 1]]
+REQUESTS = [[1, 13, 23], [1, 301, 5], [1, 301, 5], [1, 401, 1], [200, 201, 13], [9, 23, 1]]
 # A request of so many tokens makes the metrics fail in the plug-in below.
 UNLUCKY = 7
 
@@ -167,15 +167,15 @@ def test_tokens_are_those_of_the_page_and_of_the_answers(served, store):
 def test_the_prefix_cache_is_reconciled_with_the_page(served, store):
     found = store.counters(SERVICE, metrics.PREFIX_CACHE_TOKENS.name, RESULT)
 
-    # No whole block of 13 tokens stays; then 79 alike: 4 blocks, as far as can be; of 131 the same 4.
-    assert found == {"hit": 64, "partial_hit": 64, "miss": 526 - 128}
+    # Blocks are of 128 tokens: of 301 alike two are found, as far as can be; of 401 the same two.
+    assert found == {"hit": 256, "partial_hit": 256, "miss": 1240 - 512}
     assert found["hit"] + found["partial_hit"] == own(served, "vllm:prefix_cache_hits_total")
     assert sum(found.values()) == own(served, "vllm:prefix_cache_queries_total")
     by_source = {
         source: own(served, "vllm:prompt_tokens_by_source_total", source=source)
         for source in ("local_compute", "local_cache_hit")
     }
-    assert by_source == {"local_compute": found["miss"], "local_cache_hit": 128}
+    assert by_source == {"local_compute": found["miss"], "local_cache_hit": 512}
 
 
 def test_at_last_no_request_runs_or_waits(store, served):
@@ -195,6 +195,11 @@ def test_a_model_without_linear_attention_has_blocks_and_no_slots(store, served)
     assert store.states(SERVICE, metrics.MLA_KV_CACHE_BLOCKS.name)[""][-1] == 0
     assert store.states(SERVICE, metrics.MLA_KV_CACHE_BLOCKS_LIMIT.name)[""][0] > 0
     assert store.states(SERVICE, metrics.KDA_STATE_SLOTS.name) == {}
+
+
+def test_experts_are_counted_as_exactly_as_ever(served, store):
+    assert store.sums(SERVICE) == served.run.expected_sums
+    assert store.tokens(SERVICE)["prefill"] == served.run.recount["tokens"]["prefill"] > 0
 
 
 def test_a_logger_that_fails_says_so_once_and_requests_are_answered(served):

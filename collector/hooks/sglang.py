@@ -77,10 +77,13 @@ class SglangHook:
     def find_collector(self, original: Any, role: str, default_cls: type) -> type:
         """Around SGLang's choice of a collector's class: that class, listened to."""
         chosen: type = original(role, default_cls)
-        if role == "tokenizer":
-            return sglang_collectors.listening_tokenizer(chosen, self._open_front_end)
-        if role == "scheduler":
-            return sglang_collectors.listening_scheduler(chosen, self._open_scheduler)
+        try:
+            if role == "tokenizer":
+                return sglang_collectors.listening_tokenizer(chosen, self._open_front_end)
+            if role == "scheduler":
+                return sglang_collectors.listening_scheduler(chosen, self._open_scheduler)
+        except Exception:
+            logger.exception("moescope: requests are not measured; SGLang serves on")
         return chosen
 
     def _open_front_end(self) -> sglang_requests.FrontEnd:

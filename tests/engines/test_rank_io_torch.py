@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moescope.collector.expert_load import Row
+from moescope.collector.hooks.sglang_counter import open_counter
 from moescope.collector.rank_io import NumpyRankIoCounter, RankIoCounter
 from moescope.collector.rank_io_torch import TorchRankIoCounter
 
@@ -48,6 +49,16 @@ def test_it_counts_exactly_as_the_plain_counter_does(steps):
 
     assert np.array_equal(ours.read(), plain.read())
     assert np.array_equal(ours.read_rank_tokens(), plain.read_rank_tokens())
+
+
+def test_a_rank_that_routes_a_slice_of_its_rows_counts_tokens_by_what_those_rows_are():
+    counter = open_counter(1, 13, 79, "cpu", ep_size=4, shard=1, by_peer=True)
+    counter.set_peers(PEERS[:1])
+    counter.set_layout([(Row.PREFILL, 13), (Row.DECODE, 5)])  # rows 10 to 19 are this rank's
+
+    counter.add(0, torch.tensor([[0, 1, 12], [3, 9, 4]]).repeat(5, 1))
+
+    assert counter.read_rank_tokens().tolist() == [[2, 1, 0, 1], [2, 3, 0, 3]]
 
 
 def test_it_is_a_counter_by_rank():

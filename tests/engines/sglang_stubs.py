@@ -3,7 +3,7 @@
 ``torchvision``: SGLang's configurations of vision models take its constants when they are imported; the one
     that fits this torch cannot be installed beside it. Stubbed: ``transforms``, ``transforms.functional``,
     ``transforms.v2.functional``, ``io`` and ``InterpolationMode``.
-``IPython``: SGLang's notebook helpers import ``display`` and ``HTML``.
+``IPython``: SGLang's tools for notebooks import ``display`` and ``HTML``.
 
 They are there only while SGLang is imported: others look for torchvision to see what they can do.
 """

@@ -167,6 +167,7 @@ def _count_findings(views: Sequence[_View], quality: Quality, oldest_ms: float) 
         found.setdefault((view.scope.service, view.scope.ep_group), Counter()).update(view.findings)
     of_kind = {
         FindingKind.SILENT_RANK: quality.silent,
+        FindingKind.SILENT_PROCESS: quality.silent_others,
         FindingKind.RANK_WITHOUT_COUNTS: quality.without_counts,
         FindingKind.RANK_NOT_CONSERVED: quality.not_conserved,
     }

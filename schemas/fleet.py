@@ -10,9 +10,10 @@ from moescope.schemas.records import FloatArray, IntArray
 
 
 class FindingKind(StrEnum):
-    """What can be wrong, and what is counted of it."""
+    """What can be wrong, and what is counted of it. A silent process is one that holds no experts."""
 
     SILENT_RANK = "silent_rank"
+    SILENT_PROCESS = "silent_process"
     RANK_WITHOUT_COUNTS = "rank_without_counts"
     RANK_NOT_CONSERVED = "rank_not_conserved"
     PLACEMENT_UNKNOWN = "placement_unknown"

@@ -160,7 +160,7 @@ FINDINGS: Final = Metric(
     Kind.GAUGE,
     "{finding}",
     (),
-    "Ranks, layers or experts that something is wrong with, by kind; what it is says `moescope report`.",
+    "Processes, layers or experts that something is wrong with, by kind; what it is says `moescope report`.",
 )
 
 EXPERT_LABEL: Final = "expert"

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from moescope.analysis import report
-from moescope.analysis.fleet_judgement import FleetJudge, judge_fleet
-from moescope.schemas.attributes import Phase
+from moescope.analysis.fleet_judgement import FleetJudge, _count_findings, judge_fleet
+from moescope.analysis.quality import HealthState, InstanceHealth, judge_quality
+from moescope.schemas.attributes import Component, Phase
 from moescope.schemas.errors import StoreUnavailableError
 from moescope.schemas.fleet import FindingKind
 from moescope.schemas.settings import Settings
@@ -80,6 +81,50 @@ def test_every_kind_of_finding_is_told_of_every_group_with_its_number(judgement)
     assert count(judgement, FindingKind.LAYER_IMBALANCED, "hot") == 1
     assert count(judgement, FindingKind.EXPERT_HARMFUL, "hot") >= 1
     assert sum(one.count for one in judgement.findings if one.service == "even") == 0
+
+
+def test_processes_are_counted_by_what_is_wrong_with_them():
+    def process(rank: int, state: HealthState, component=Component.RANK, *, last_ms: int = 61_000, group="0"):
+        numbers = dict.fromkeys(
+            ("windows", "tokens", "excluded_tokens", "assignments", "expected_assignments"), 13
+        ) | {"missing_assignments": 0, "export_failures": 0, "lag_seconds": 7.0, "first_ms": 1_000}
+        return InstanceHealth(
+            service="fleet",
+            instance=f"{component}-{rank}",
+            component=component,
+            ep_group=group,
+            ep_rank=rank,
+            last_ms=last_ms,
+            state=state,
+            **numbers,
+        )
+
+    quality = judge_quality(
+        [
+            process(0, HealthState.OK),
+            process(1, HealthState.SILENT),
+            process(2, HealthState.SILENT, last_ms=13_000),
+            process(3, HealthState.NO_COUNTS),
+            process(4, HealthState.NOT_CONSERVED),
+            process(0, HealthState.SILENT, Component.FRONTEND),
+            process(0, HealthState.OK, Component.SCRAPER, group="scraped"),
+            process(0, HealthState.SILENT, group="gone", last_ms=13_000),
+        ]
+    )
+    told = {
+        (one.ep_group, one.kind): one.count
+        for one in _count_findings([], quality, oldest_ms=23_000)
+        if one.count
+    }
+
+    assert told == {
+        ("0", FindingKind.SILENT_RANK): 2,
+        ("0", FindingKind.SILENT_PROCESS): 1,
+        ("0", FindingKind.RANK_WITHOUT_COUNTS): 1,
+        ("0", FindingKind.RANK_NOT_CONSERVED): 1,
+    }
+    groups = {one.ep_group for one in _count_findings([], quality, oldest_ms=23_000)}
+    assert groups == {"0", "scraped"}
 
 
 def test_group_of_which_nothing_is_heard_any_more_is_not_judged(judgement):

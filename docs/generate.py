@@ -14,21 +14,13 @@ from typing import Any
 from typer.main import get_command
 
 from moescope.cli import app
+from moescope.schemas.coverage import COVERAGE, Cell, Coverage, Engine
 from moescope.schemas.metrics import METRICS, Encoding, Metric
 from moescope.schemas.migrate import list_migrations
 from moescope.schemas.settings import setting_rows
 
 FOLDER = Path(__file__).parent
 
-# What this version's hooks record; the other rows are declared so that names never change.
-RECORDED = {
-    "moe.expert.tokens": ("vLLM, Transformers, custom", "`expert_activations_per_minute`, `rank_load`"),
-    "moe.expert.replicas": ("vLLM, Transformers, custom", "`rank_load`"),
-    "moe.tokens": ("vLLM, Transformers, custom", "`telemetry_health`"),
-    "moe.telemetry.export.duration": ("all", "`otel_metrics_histogram`"),
-    "moe.telemetry.export.failures": ("all", "`telemetry_health`"),
-    "moe.telemetry.queue.size": ("all", "`otel_metrics_sum`"),
-}
 ENCODINGS = {
     Encoding.PLAIN: "plain",
     Encoding.BY_EXPERT: "by expert",
@@ -38,29 +30,53 @@ ENCODINGS = {
 
 
 def metrics_page() -> str:
-    """The registry as a table."""
+    """The registry as two tables: what is measured, and who fills it."""
     lines = [
         "# Metrics",
         "",
-        "Generated from `schemas/metrics.py`. *By expert* and *by peer rank* are index-encoded histograms:",
-        "bucket i is index i (`moe.encoding = index`), and no quantile of them means anything. They never",
-        "stand on a Prometheus page.",
+        "Generated from `schemas/metrics.py` and `schemas/coverage.py`. *By expert*, *by peer rank* and *by layer*",
+        "are index-encoded histograms: bucket i is index i (`moe.encoding = index`), and no quantile of them means",
+        "anything. They never stand on a Prometheus page.",
         "",
-        "| metric | kind, unit | attributes | encoding | recorded by | seen in | what it says |",
-        "|---|---|---|---|---|---|---|",
+        "| metric | kind, unit | attributes | encoding | what it says |",
+        "|---|---|---|---|---|",
         *(_metric_row(metric) for metric in METRICS),
+        "",
+        "## Who fills it, and where it is seen",
+        "",
+        "*Measured*: each event counts. *Sampled*: measured on a random share of forward passes "
+        "(`MOESCOPE_TIMING_SAMPLE`) and",
+        "scaled up. *Apportioned*: shared out by tokens from a time that several experts have in common, and "
+        "labelled so in",
+        "the view. *Absent*: not reported, with the reason. The simulator fills every row; any other engine "
+        "those for which it",
+        "calls the recorder. A view is what people query, a page is where the dashboard shows it.",
+        "",
+        "| metric | " + " | ".join(engine.value for engine in Engine) + " | view | page |",
+        "|---|" + "---|" * (len(Engine) + 2),
+        *(_coverage_row(row) for row in COVERAGE),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _metric_row(metric: Metric) -> str:
-    engines, views = RECORDED.get(metric.name, ("declared, not recorded yet", "–"))
     attributes = ", ".join(f"`{name}`" for name in metric.attributes) or "–"
     encoding = ENCODINGS[metric.encoding] + (", snapshot" if metric.snapshot else "")
     return (
         f"| `{metric.name}` | {metric.kind.value.replace('_', ' ')}, `{metric.unit}` | {attributes} "
-        f"| {encoding} | {engines} | {views} | {metric.description} |"
+        f"| {encoding} | {metric.description} |"
     )
+
+
+def _coverage_row(row: Coverage) -> str:
+    cells = " | ".join(_cell(row.cells[engine]) for engine in Engine)
+    views = ", ".join(f"`{view}`" for view in row.views)
+    pages = ", ".join(page.replace("_", " ").capitalize() for page in row.pages)
+    return f"| `{row.metric.name}` | {cells} | {views} | {pages} |"
+
+
+def _cell(cell: Cell) -> str:
+    return f"{cell.fill.value}: {cell.note}" if cell.note else cell.fill.value
 
 
 def settings_page() -> str:

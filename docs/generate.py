@@ -29,28 +29,33 @@ ENCODINGS = {
 }
 
 
+_METRICS_HEAD = """\
+# Metrics
+
+Generated from `schemas/metrics.py` and `schemas/coverage.py`. *By expert*, *by peer rank* and *by layer* are
+index-encoded histograms: bucket i is index i (`moe.encoding = index`), and no quantile of them means
+anything. They never stand on a Prometheus page.
+
+| metric | kind, unit | attributes | encoding | what it says |
+|---|---|---|---|---|
+"""
+_COVERAGE_HEAD = """
+## Who fills it, and where it is seen
+
+*Measured*: each event counts. *Sampled*: measured on a random share of forward passes
+(`MOESCOPE_TIMING_SAMPLE`) and scaled up. *Apportioned*: shared out by tokens from a time that several
+experts have in common, and labelled so in the view. *Absent*: not reported, with the reason. The simulator
+fills every row; any other engine those for which it calls the recorder. A view is what people query, a page
+is where the dashboard shows it.
+"""
+
+
 def metrics_page() -> str:
     """The registry as two tables: what is measured, and who fills it."""
     lines = [
-        "# Metrics",
-        "",
-        "Generated from `schemas/metrics.py` and `schemas/coverage.py`. *By expert*, *by peer rank* and *by layer*",
-        "are index-encoded histograms: bucket i is index i (`moe.encoding = index`), and no quantile of them means",
-        "anything. They never stand on a Prometheus page.",
-        "",
-        "| metric | kind, unit | attributes | encoding | what it says |",
-        "|---|---|---|---|---|",
+        *_METRICS_HEAD.splitlines(),
         *(_metric_row(metric) for metric in METRICS),
-        "",
-        "## Who fills it, and where it is seen",
-        "",
-        "*Measured*: each event counts. *Sampled*: measured on a random share of forward passes "
-        "(`MOESCOPE_TIMING_SAMPLE`) and",
-        "scaled up. *Apportioned*: shared out by tokens from a time that several experts have in common, and "
-        "labelled so in",
-        "the view. *Absent*: not reported, with the reason. The simulator fills every row; any other engine "
-        "those for which it",
-        "calls the recorder. A view is what people query, a page is where the dashboard shows it.",
+        *_COVERAGE_HEAD.splitlines(),
         "",
         "| metric | " + " | ".join(engine.value for engine in Engine) + " | view | page |",
         "|---|" + "---|" * (len(Engine) + 2),

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """SGLang 0.5.23: three of its functions are wrapped, by its own registry of plug-ins' hooks.
 
 All else hangs on the objects that those hand out. The model runner, which only some processes load, is

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """Where SGLang holds the copies of each expert, and which expert a copy's id means.
 
 SGLang's routers hand out physical ids wherever a copy is chosen by its expert location metadata. EPLB writes

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """Who an SGLang process is beside the rank that it may hold: a scheduler, or the front end."""
 
 from __future__ import annotations

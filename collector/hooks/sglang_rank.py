@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """One SGLang rank, followed from its model's loading to its end.
 
 SGLang makes its recorder first, then loads the model (now the shape is known and the counters are made), runs

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """Which rank of an SGLang deployment this process is, and which token rows its routers see.
 
 With an all-to-all between the ranks (DeepEP and its kind), each rank routes rows of its own: those of its

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """What SGLang calls during a forward pass: its own recorder, with ours listening to the same calls.
 
 SGLang asks one object per process which layer runs, what the batch is and which experts were selected. Ours

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """What one SGLang rank needs once its model is loaded: its shape, its place, its counters, its recorder."""
 
 from __future__ import annotations

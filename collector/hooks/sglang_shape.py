@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """The shape of a model that SGLang serves: from the model itself where it is loaded, else from its config.
 
 Model families name the same things differently; a name that means something else in another family is not

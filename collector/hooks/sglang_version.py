@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """Whether the SGLang that is installed is the one that the hooks were written for."""
 
 from __future__ import annotations

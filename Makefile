@@ -4,7 +4,7 @@ VENV ?= .venv
 ENGINES_VENV ?= .venv-engines
 BIN := $(VENV)/bin
 
-.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest clean
+.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest bench-simulate bench-cardinality clean
 .DEFAULT_GOAL := help
 
 help:            ## Show what there is
@@ -43,13 +43,19 @@ format: $(VENV)/.ready   ## Format and apply safe fixes
 docs: $(VENV)/.ready   ## Write the generated pages
 	$(BIN)/python docs/generate.py
 
-bench: bench-export bench-ingest bench-overhead   ## Every benchmark; ratios, with the machine named
+bench: bench-export bench-ingest bench-simulate bench-cardinality bench-overhead   ## Every benchmark; ratios, with the machine named
 
 bench-export: $(VENV)/.ready   ## Index-encoded export against one SDK counter per expert
 	@$(BIN)/python benchmarks/bench_export.py $(BENCH_ARGS)
 
 bench-ingest: $(VENV)/.ready   ## OTLP to queryable against one row per expert
 	@$(BIN)/python benchmarks/bench_ingest.py $(BENCH_ARGS)
+
+bench-cardinality: $(VENV)/.ready   ## Series on the Prometheus page, points in OTLP, for 64 ranks of Kimi K3
+	@$(BIN)/python benchmarks/cardinality_prometheus.py $(BENCH_ARGS)
+
+bench-simulate: $(VENV)/.ready   ## A backfill of a fleet that misbehaves, every view reconciled with the truth
+	@$(BIN)/python benchmarks/bench_simulate.py $(BENCH_ARGS)
 
 bench-overhead: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## vLLM throughput with the hook on and off
 	@$(ENGINES_VENV)/bin/python benchmarks/bench_overhead.py $(BENCH_ARGS)

@@ -119,7 +119,7 @@ def serve(
         try:
             from moescope.analysis.fleet_judgement import FleetJudge
         except ModuleNotFoundError as error:
-            raise _missing(error, "the analysis", "dashboard") from None
+            raise _missing(error, "the analysis", "server") from None
         return FleetJudge(store_dsn, settings)
 
     server_app.run(settings, dsn=dsn, open_judge=open_judge)

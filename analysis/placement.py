@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ import numpy.typing as npt
 from moescope.analysis.expert_load import ExpertLoadWindow, from_ms
 from moescope.analysis.store import Store, column_as_array, list_column_as_array, lock, locked_int64
 from moescope.schemas.records import IntArray
+
+_LOOK_BACKS_MS: Final = (3_600_000, 86_400_000)
+"""Ranks repeat their placement within minutes; only where one did not is a whole day looked through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +50,37 @@ class PlacementSnapshot:
 
 
 def read_placement(store: Store, window: ExpertLoadWindow) -> PlacementSnapshot | None:
-    """Read the placement as it was at the end of a window; None when no rank reported one.
+    """Read the placement as it was at the end of a window; None when no rank reported one within a day.
 
     Ranks of an earlier start with another group size are left out: they are gone.
 
     Raises:
         StoreError: the store cannot answer.
     """
-    scope = window.scope
     if not len(window.layers):
         return None
+    snapshot = None
+    for look_back_ms in _LOOK_BACKS_MS:
+        snapshot = _read_since(store, window, window.end_ms - look_back_ms)
+        if snapshot is not None and snapshot.is_complete:
+            break
+    return None if snapshot is None else snapshot.placement
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    placement: PlacementSnapshot
+    is_complete: bool
+
+
+def _read_since(store: Store, window: ExpertLoadWindow, from_ms: int) -> _Found | None:
+    scope = window.scope
     table = store.query(
         "placement",
         service=scope.service,
         ep_group=scope.ep_group,
         experts=scope.experts,
+        from_ms=from_ms,
         until_ms=window.end_ms,
     )
     if not table.num_rows:
@@ -72,7 +91,8 @@ def read_placement(store: Store, window: ExpertLoadWindow) -> PlacementSnapshot 
     kept = (sizes == ep_size) & (column_as_array(table, "ep_rank") < ep_size)
     kept &= np.isin(column_as_array(table, "layer"), window.layers)
     ranks, replicas = _scatter(table, kept, window)
-    return PlacementSnapshot(int(times[newest]), ep_size, locked_int64(ranks), lock(replicas))
+    placement = PlacementSnapshot(int(times[newest]), ep_size, locked_int64(ranks), lock(replicas))
+    return _Found(placement, int(kept.sum()) >= ep_size * len(window.layers))
 
 
 def _scatter(table: Any, kept: npt.NDArray[np.bool_], window: ExpertLoadWindow) -> tuple[Any, Any]:

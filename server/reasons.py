@@ -22,6 +22,8 @@ class Reason(StrEnum):
     START_AFTER_END = "start_after_end"
     NO_TEMPORALITY = "no_temporality"
     NOT_DELTA = "not_delta"
+    NOT_A_STATE = "not_a_state"
+    NEGATIVE_STATE = "negative_state"
     PHASE = "phase"
     BUCKET_MISMATCH = "bucket_mismatch"
     BOUNDS_NOT_INCREASING = "bounds_not_increasing"
@@ -31,6 +33,8 @@ class Reason(StrEnum):
     NO_LAYER = "no_layer"
     LAYER_OUT_OF_RANGE = "layer_out_of_range"
     EXPERT_COUNT = "expert_count"
+    RANK_COUNT = "rank_count"
+    LAYER_COUNT = "layer_count"
     SHAPE_CHANGED = "shape_changed"
 
 
@@ -45,10 +49,15 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.START_AFTER_END: "start_time_unix_nano lies after time_unix_nano",
     Reason.NO_TEMPORALITY: "the aggregation temporality is unspecified; OTLP asks for delta or cumulative",
     Reason.NOT_DELTA: (
-        "this metric is summed over its windows and must come as deltas; set "
+        "this metric is summed over its windows and must come as deltas (metrics of the OpenTelemetry "
+        "conventions may be cumulative: they are kept as they come and are part of no view); set "
         "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta at the sender, and leave the processor "
         "deltatocumulative out of a Collector in between"
     ),
+    Reason.NOT_A_STATE: (
+        "this metric is a state, not a change: send an up-down counter of cumulative temporality, or a gauge"
+    ),
+    Reason.NEGATIVE_STATE: "bytes, slots, blocks and requests cannot be fewer than none",
     Reason.PHASE: (
         f"the attribute {a.PHASE} must be one of {', '.join(phase.value for phase in a.Phase)}; "
         f"rows of {TOKENS.name} that are no part of the load name why in {a.EXCLUDED}"
@@ -61,6 +70,13 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.NO_LAYER: "the attribute moe.layer is missing or is no integer",
     Reason.LAYER_OUT_OF_RANGE: "moe.layer lies outside the model's layers",
     Reason.EXPERT_COUNT: "the number of buckets is not the resource's moe.model.experts",
+    Reason.RANK_COUNT: (
+        "the number of buckets is not the resource's moe.ep.size, or is above 65,536; bucket i is EP rank i"
+    ),
+    Reason.LAYER_COUNT: (
+        "the number of buckets is not the resource's moe.model.layers, or is above 65,536; bucket i is "
+        "layer i of the model, dense layers included"
+    ),
     Reason.SHAPE_CHANGED: (
         "the model's number of experts changed under one service.instance.id; "
         "an engine that serves another model must start with a new instance id"

@@ -19,7 +19,7 @@ from moescope.schemas.settings import Settings
 from moescope.server.attribute_text import int_attribute
 from moescope.server.bucket_checks import MAX_COUNT, Checks, bucket_checks
 from moescope.server.buckets import BoolArray, Buckets, UIntArray
-from moescope.server.load_checks import load_checks
+from moescope.server.load_checks import load_checks, width_checks
 from moescope.server.model_shapes import ModelShapes
 from moescope.server.otlp_decode import Block, PointKind
 from moescope.server.otlp_messages import NO_RECORDED_VALUE, UNSPECIFIED_TEMPORALITY
@@ -27,7 +27,6 @@ from moescope.server.reasons import SENTENCES, Reason
 
 _NS: Final = 1_000_000_000
 _TIME_UNITS: Final = frozenset({"s", "ms", "us", "ns", "min", "h", "d"})
-_MAX_LAYERS: Final = 2**16
 MAX_MESSAGES: Final = 5
 """Sentences that travel back in one answer."""
 
@@ -102,7 +101,9 @@ class Validator:
             indexed = _is_index_encoded(block, metric)
             yield from bucket_checks(_counts(block.points), block.buckets, indexed)
             if metric is not None and metric.encoding is Encoding.BY_EXPERT:
-                yield from self._expert_checks(block, block.buckets, metric)
+                yield from self._expert_checks(block, block.buckets)
+            if metric is not None:
+                yield from width_checks(block, block.buckets, metric)
 
     def _time_checks(self, points: Sequence[Any], now_ns: int) -> Checks:
         ends = np.array([point.time_unix_nano for point in points], dtype=np.uint64)
@@ -112,13 +113,7 @@ class Validator:
         yield Reason.TOO_OLD, ends < np.uint64(max(now_ns - self._max_age_ns, 0))
         yield Reason.START_AFTER_END, starts > ends
 
-    def _expert_checks(self, block: Block, buckets: Buckets, metric: Metric) -> Checks:
-        if a.LAYER in metric.attributes:
-            layers = [int_attribute(point.attributes, a.LAYER) for point in block.points]
-            yield Reason.NO_LAYER, np.array([layer is None for layer in layers])
-            limit = int_attribute(block.origin.resource.attributes, a.MODEL_LAYERS) or _MAX_LAYERS
-            inside = [layer is None or 0 <= layer < min(limit, _MAX_LAYERS) for layer in layers]
-            yield Reason.LAYER_OUT_OF_RANGE, ~np.array(inside)
+    def _expert_checks(self, block: Block, buckets: Buckets) -> Checks:
         experts = int_attribute(block.origin.resource.attributes, a.MODEL_EXPERTS)
         if experts is not None:
             yield Reason.EXPERT_COUNT, buckets.count_lengths != experts

@@ -1,6 +1,7 @@
--- Where are the copies? The newest placement that each rank told of each layer within a day before a time. A rank
--- spreads its layers over several windows, so each layer has a newest time of its own; found without the arrays.
--- Parameters: service, ep_group, experts, until_ms (Unix ms).
+-- Where are the copies? The newest placement of each rank and layer within some time before a moment. A rank sends
+-- a few layers with each window, and those that changed at once. So the keys alone say when each was sent last, and
+-- only then are arrays read, at those few times.
+-- Parameters: service, ep_group, experts, from_ms and until_ms (Unix ms, both included).
 -- ep_rank   rank that holds the copies, 0-based
 -- layer     layer index of the model, 0-based
 -- ep_size   ranks of the group when the snapshot was taken
@@ -11,7 +12,7 @@ WITH newest AS (
     FROM expert_replicas
     WHERE service = {service:String} AND ep_group = {ep_group:String} AND experts = {experts:UInt32}
         AND expert_replicas.time <= fromUnixTimestamp64Milli({until_ms:Int64}, 'UTC')
-        AND expert_replicas.time >= fromUnixTimestamp64Milli({until_ms:Int64}, 'UTC') - toIntervalDay(1)
+        AND expert_replicas.time >= fromUnixTimestamp64Milli({from_ms:Int64}, 'UTC')
     GROUP BY ep_rank, layer
 )
 SELECT
@@ -22,8 +23,5 @@ SELECT
     CAST(snapshot.replicas AS Array(UInt16)) AS replicas
 FROM expert_replicas AS snapshot
 WHERE service = {service:String} AND ep_group = {ep_group:String} AND experts = {experts:UInt32}
-    -- Ranks agree on their times, so this alone leaves nearly all of the table untouched.
-    AND snapshot.time IN (SELECT newest.time FROM newest)
-    AND (ep_rank, layer, snapshot.time) IN (SELECT ep_rank, layer, newest.time FROM newest)
-ORDER BY ep_rank, layer
-LIMIT 1 BY ep_rank, layer
+    -- In the order of the table's key: nearly all of the table stays untouched.
+    AND (snapshot.time, layer, ep_rank) IN (SELECT newest.time, layer, ep_rank FROM newest)

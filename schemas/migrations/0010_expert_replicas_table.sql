@@ -7,7 +7,14 @@ CREATE TABLE IF NOT EXISTS ${database}.expert_replicas ${on_cluster} (
     ep_size UInt16 COMMENT 'ranks of the group',
     layer UInt16 COMMENT 'layer index of the model, 0-based',
     experts UInt16 COMMENT 'logical experts of the layer: length of replicas',
-    replicas Array(UInt64) CODEC(T64, ZSTD(1)) COMMENT 'copies on this rank by logical expert'
+    replicas Array(UInt64) CODEC(T64, ZSTD(1)) COMMENT 'copies on this rank by logical expert',
+    slots Array(UInt16) MATERIALIZED arrayFlatten(
+        arrayMap(
+            (copies, position) -> arrayWithConstant(copies, toUInt16(position - 1)),
+            replicas,
+            arrayEnumerate(replicas)
+        )
+    ) CODEC(ZSTD(1)) COMMENT 'the same as a list: the logical expert of each copy on this rank'
 )
 ENGINE = ${replacing_merge_tree}
 PARTITION BY if(toYear(time) BETWEEN 2024 AND 2099, toDate(time), toDate(0))

@@ -4,6 +4,7 @@ CREATE TABLE IF NOT EXISTS ${database}.token_count ${on_cluster} (
     end_time DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)) COMMENT 'end of the window',
     service LowCardinality(String) COMMENT 'deployment',
     instance LowCardinality(String) COMMENT 'engine process, unique per start',
+    component LowCardinality(String) DEFAULT 'rank' COMMENT 'rank, scheduler, frontend or scraper',
     ep_group LowCardinality(String) COMMENT 'expert-parallel group',
     ep_rank UInt16 COMMENT 'EP rank, 0-based',
     phase LowCardinality(String) COMMENT 'prefill, decode, or empty where a row had none',

@@ -11,6 +11,7 @@ SELECT
     toDateTime64(TimeUnix, 3, 'UTC') AS end_time,
     ServiceName AS service,
     ResourceAttributes['service.instance.id'] AS instance,
+    if(ResourceAttributes['moe.component'] = '', 'rank', ResourceAttributes['moe.component']) AS component,
     ResourceAttributes['moe.ep.group'] AS ep_group,
     toUInt16OrZero(ResourceAttributes['moe.ep.rank']) AS ep_rank,
     Attributes['moe.phase'] AS phase,

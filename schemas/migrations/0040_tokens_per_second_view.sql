@@ -1,5 +1,6 @@
 -- How many tokens does each rank compute? Excluded rows are those that are no part of the load. The rate is over the
--- time that the rank's windows of the minute cover, so a minute that has only begun is not underrated.
+-- time that the rank's windows of the minute cover, so a minute that has only begun is not underrated. What a scraper
+-- says of a rank counts only where the rank does not report itself.
 CREATE VIEW IF NOT EXISTS ${database}.tokens_per_second ${on_cluster} (
     time DateTime64(0, 'UTC') COMMENT 'start of the minute',
     service LowCardinality(String) COMMENT 'deployment',
@@ -25,7 +26,10 @@ FROM (
         service, ep_group, ep_rank,
         max(toUnixTimestamp64Milli(end_time))
             - min(2 * toUnixTimestamp64Milli(raw.time) - toUnixTimestamp64Milli(end_time)) AS covered_ms,
-        sumMap([(phase, excluded)], [raw.tokens]) AS by_kind
+        countIf(component = 'rank') > 0 AS reports_itself,
+        sumMapIf([(phase, excluded)], [raw.tokens], component = 'rank') AS own,
+        sumMapIf([(phase, excluded)], [raw.tokens], component != 'rank') AS said_by_others,
+        if(reports_itself, own, said_by_others) AS by_kind
     FROM ${database}.token_count AS raw
     GROUP BY time, service, ep_group, ep_rank
 )

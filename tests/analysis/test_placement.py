@@ -1,5 +1,7 @@
 """A placement that ranks spread over several windows is read as one."""
 
+import dataclasses
+
 import clickhouse_connect
 import numpy as np
 
@@ -7,7 +9,7 @@ from moescope.analysis.expert_load import list_scopes, read_window
 from moescope.analysis.placement import read_placement
 from moescope.analysis.store import open_store
 from moescope.schemas.settings import Settings
-from tests.analysis.known_workloads import KnownFleet, make_store
+from tests.analysis.known_workloads import KnownFleet, make_store, write_fleet
 
 FLEET = KnownFleet(num_layers=3, num_experts=4, top_k=2, num_ranks=2, tokens_per_minute=79, minutes=3)
 
@@ -37,3 +39,19 @@ def test_each_layer_has_the_newest_that_each_rank_said_of_it(tmp_path):
     assert placement is not None
     assert placement.missing_ranks.tolist() == []
     np.testing.assert_array_equal(placement.replicas, expected)
+
+
+def test_rank_that_fell_silent_hours_ago_still_holds_what_it_held(tmp_path):
+    dsn = make_store(tmp_path)
+    client = clickhouse_connect.get_client(dsn=dsn, database="moescope")
+    early = dataclasses.replace(FLEET, end_s=FLEET.end_s - 3 * 3600)
+    write_fleet(client, early)
+    write_fleet(client, FLEET, reported_ranks=range(1))
+    client.close()
+
+    store = open_store(dsn)
+    placement = read_placement(store, read_window(store, list_scopes(store)[0], 900, Settings()))
+    store.close()
+    assert placement is not None
+    assert placement.ranks.tolist() == [0, 1]
+    np.testing.assert_array_equal(placement.replicas, FLEET.replicas())

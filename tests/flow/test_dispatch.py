@@ -7,11 +7,14 @@ from moescope.collector.expert_load import Row
 from moescope.schemas import metrics
 from moescope.schemas.attributes import (
     DIRECTION,
+    EXCLUDED,
     LAYER,
     PHASE,
     STAGE,
+    Component,
     Direction,
     DispatchStage,
+    Excluded,
     Phase,
 )
 
@@ -165,4 +168,20 @@ def test_token_rate_is_over_the_time_that_the_windows_cover(fleet):
     assert fleet.rows("tokens_per_second", "phase, excluded, tokens, tokens_per_second", "tokens > 0") == [
         ("", "warmup", 79, pytest.approx(79 / 30)),
         ("decode", "none", 360, 12.0),
+    ]
+
+
+def test_scraper_speaks_for_a_rank_only_where_the_rank_does_not(fleet):
+    load = DECODE | {EXCLUDED: Excluded.NONE.value}
+    scraper = fleet.process(Component.SCRAPER)
+    scraper.add(metrics.TOKENS, 130, load)
+    fleet.close_window(60)
+    rank = fleet.rank(0)
+    scraper.add(metrics.TOKENS, 130, load)
+    rank.begin_step((Row.DECODE, 120))
+    fleet.close_window(60)
+
+    assert fleet.rows("tokens_per_second", "time, tokens, tokens_per_second", "phase = 'decode'") == [
+        (fleet.minute(0), 130, pytest.approx(130 / 60)),
+        (fleet.minute(1), 120, 2.0),
     ]

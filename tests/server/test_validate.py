@@ -7,13 +7,28 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from moescope.schemas import attributes as a
-from moescope.schemas.metrics import EXPERT_DURATION, EXPERT_REPLICAS, EXPERT_TOKENS, RANK_IO, TOKENS
+from moescope.schemas.metrics import (
+    DISPATCH_DURATION,
+    EXPERT_DURATION,
+    EXPERT_GROUP_DURATION,
+    EXPERT_REPLICAS,
+    EXPERT_TOKENS,
+    GPU_IO,
+    GPU_UTILIZATION,
+    MEMORY_USAGE,
+    RANK_IO,
+    REQUEST_QUEUE_DURATION,
+    STEP_DURATION,
+    TIME_TO_FIRST_TOKEN,
+    TOKENS,
+)
 from moescope.schemas.settings import Settings
 from moescope.server.otlp_decode import Encoding, decode
 from moescope.server.reasons import SENTENCES, Reason
 from moescope.server.validate import Validator
 from tests.server.otlp_requests import (
     CUMULATIVE,
+    DELTA,
     counter,
     gauge,
     histogram,
@@ -114,9 +129,68 @@ def test_shape_is_learned_from_the_points_where_the_resource_is_silent(judge):
     assert dict(later.rejected) == {Reason.SHAPE_CHANGED: 1}
 
 
-def test_peer_rank_metric_needs_no_layer_and_no_expert_count(judge):
-    point = index_point([13, 23], attributes=key_values({a.DIRECTION: "transmit"}))
-    assert judge(histogram(point, name=RANK_IO.name, unit="By")).accepted == 1
+def by_peer(counts, **attributes) -> dict:
+    return index_point(
+        counts, attributes=key_values({a.PHASE: "decode", a.DIRECTION: "transmit", **attributes})
+    )
+
+
+def test_peer_rank_metric_needs_no_layer_and_as_many_buckets_as_ranks(judge):
+    points = by_peer([13, 23]), by_peer([13, 23, 79]), by_peer([13])
+    resource = resource_of("svc", "one", **{a.EP_SIZE: 2})
+    verdict = judge(histogram(*points, name=RANK_IO.name, unit="By"), resource=resource)
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.RANK_COUNT: 2})
+
+
+def test_peer_ranks_are_numbered_in_two_bytes_where_the_resource_says_nothing(judge):
+    points = by_peer([1] * 65_536), by_peer([1] * 65_537)
+    verdict = judge(histogram(*points, name=RANK_IO.name, unit="By"), resource={a.SERVICE_NAME: "svc"})
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.RANK_COUNT: 1})
+
+
+def test_layer_is_opt_in_for_peer_ranks_and_must_then_be_one_of_the_models(judge):
+    points = [by_peer([13], **{a.LAYER: layer}) for layer in (1, 4, 5, -1, "1")]
+    verdict = judge(histogram(*points, name=RANK_IO.name, unit="By"))
+    assert (verdict.accepted, dict(verdict.rejected)) == (
+        2,
+        {Reason.LAYER_OUT_OF_RANGE: 2, Reason.NO_LAYER: 1},
+    )
+
+
+def test_metric_by_layer_has_a_bucket_for_each_layer_of_the_model(judge):
+    phase = key_values({a.PHASE: "prefill"})
+    points = [index_point(counts, attributes=phase) for counts in ([0, 13, 23, 79, 1], [13, 23, 79, 1])]
+    verdict = judge(histogram(*points, name=EXPERT_GROUP_DURATION.name, unit="ns"))
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.LAYER_COUNT: 1})
+
+
+@pytest.mark.parametrize("metric", [STEP_DURATION, DISPATCH_DURATION], ids=lambda metric: metric.name)
+def test_phase_is_required_where_the_registry_lists_it(judge, metric):
+    points = [plain_point(attributes=key_values(said)) for said in ({a.PHASE: "decode"}, {a.PHASE: ""}, {})]
+    verdict = judge(histogram(*points, name=metric.name, unit="s"))
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.PHASE: 2})
+
+
+def test_state_below_zero_or_sent_as_a_change_is_rejected(judge):
+    def state(value, temporality=CUMULATIVE):
+        return counter(value, name=MEMORY_USAGE.name, unit="By", is_monotonic=False, temporality=temporality)
+
+    verdict = judge(state(13), state(0), state(-1), state(23, temporality=DELTA))
+    assert (verdict.accepted, dict(verdict.rejected)) == (
+        2,
+        {Reason.NEGATIVE_STATE: 1, Reason.NOT_A_STATE: 1},
+    )
+    assert dict(judge(gauge(-0.5, name=GPU_UTILIZATION.name, unit="1")).rejected) == {
+        Reason.NEGATIVE_STATE: 1
+    }
+
+
+def test_metrics_of_the_conventions_may_be_cumulative(judge):
+    latency = histogram(plain_point(), name=TIME_TO_FIRST_TOKEN.name, unit="s", temporality=CUMULATIVE)
+    moved = counter(13, name=GPU_IO.name, unit="By", temporality=CUMULATIVE)
+    ours = histogram(plain_point(), name=REQUEST_QUEUE_DURATION.name, unit="s", temporality=CUMULATIVE)
+    verdict = judge(latency, moved, ours)
+    assert (verdict.accepted, dict(verdict.rejected)) == (2, {Reason.NOT_DELTA: 1})
 
 
 def test_point_of_an_unknown_metric_may_call_itself_index_encoded(judge):

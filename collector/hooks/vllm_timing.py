@@ -5,6 +5,10 @@ experts, finalize (combine). Its methods are Python and run where the layer runs
 inside a replayed CUDA graph, a monolithic kernel does not have them, and on the CPU torch.compile traces
 through them: there dispatch, expert and combine times are not reported, and one line says so.
 
+Dispatch and combine include waiting for the slowest rank, and where vLLM overlaps its shared experts with
+them, those. A rank that idles in step with the others computes their tokens untimed: only passes with load of
+a rank's own are looked into.
+
 A step is one ``execute_model`` of the model runner: the forward pass with the preparation of its inputs. On
 the CPU that is its time by the clock; on CUDA, where it only launches, the time between two events in the
 engine's stream.

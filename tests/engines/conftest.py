@@ -58,10 +58,10 @@ class Store:
         return {key: int(count) for key, count in rows}
 
     def health(self, service) -> dict[str, int | str]:
-        """What the store thinks of the reports of one service."""
+        """What the store thinks of the reports of one service's ranks."""
         rows = self.server.sql(
             "SELECT expected_assignments, missing_assignments, state FROM telemetry_health "
-            f"WHERE service = '{service}'"
+            f"WHERE service = '{service}' AND component = 'rank'"
         )
         return [(int(expected), int(missing), state) for expected, missing, state in rows]
 

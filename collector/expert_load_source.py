@@ -213,5 +213,4 @@ class ExpertLoadSource:
         return [IndexedCounts(metrics.EXPERT_REPLICAS, layers, self._replicas[due])]
 
     def _replicas_here(self) -> IntArray:
-        rank = self.identity.grid.ep_rank
-        return np.ascontiguousarray(self._placement.replicas_per_rank_layer_expert()[rank])
+        return self._placement.replicas_on_rank(self.identity.grid.ep_rank)

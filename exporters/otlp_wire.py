@@ -120,7 +120,7 @@ class OtlpPacker:
         if not len(rows):
             return
         layers = record.layers[rows] if len(record.layers) else None
-        for template, chosen in self._templates_of(record, layers, counts.shape[1]):
+        for template, chosen in self._templates_of(record, layers, counts):
             rows_per_metric = max(1, (self._max_request_bytes - 1024) // template.point_bytes)
             for first in range(0, len(chosen), rows_per_metric):
                 part = chosen[first : first + rows_per_metric]
@@ -130,11 +130,12 @@ class OtlpPacker:
                 yield _indexed_metric(record.metric, points)
 
     def _templates_of(
-        self, record: IndexedCounts, layers: IntArray | None, width: int
+        self, record: IndexedCounts, layers: IntArray | None, counts: IntArray
     ) -> Iterator[tuple[_PointTemplate, IntArray]]:
         """Yield the rows whose points have the same length, with their template."""
+        rows, width = counts.shape
         if layers is None:
-            yield self._template(record, width, None), np.arange(1)
+            yield self._template(record, width, None), np.arange(rows)
             return
         lengths = np.array([len(_varint(int(layer))) for layer in layers], dtype=np.int64)
         for length in np.unique(lengths):

@@ -151,25 +151,60 @@ def simulate(
             help="Neighbouring ranks that compute the same tokens; the first of them counts.", min=1
         ),
     ] = 1,
-    scenario: Annotated[list[str] | None, typer.Option(help="hot-expert; several with commas.")] = None,
+    ep_groups: Annotated[int, typer.Option(help="EP groups of so many ranks each.", min=1)] = 1,
+    roles: Annotated[
+        str, typer.Option(help="mixed, or disaggregated: half the EP groups prefill, half decode.")
+    ] = "mixed",
+    redundant_experts: Annotated[
+        int | None,
+        typer.Option(
+            help="Second copies of the most popular experts of each layer; one per rank if one is to die.",
+            min=0,
+            show_default="0",
+        ),
+    ] = None,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[@START[-END]],…",
+            help=(
+                "What goes wrong, and from when to when after the start, as in hot-expert,slow-rank@10m-20m: "
+                "hot-expert, topic-shift, slow-rank, dead-rank, router-down, kda-pressure, long-context, "
+                "prefill-congestion, cache-miss-storm, skewed-clock, duplicate-instance, silent-rank."
+            ),
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same counts.")] = 0,
     duration: Annotated[
         float | None,
-        typer.Option(parser=parse_duration, metavar="TIME", help="How long; until Ctrl-C if not given."),
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            help="How long; until Ctrl-C if not given. 0s ends with the backfill.",
+        ),
     ] = None,
     interval: Annotated[
         float,
         typer.Option(parser=parse_duration, metavar="TIME", help="Length of a window.", show_default="10s"),
     ] = 10.0,
+    speed: Annotated[
+        float, typer.Option(help="Simulated seconds per second; with --duration: it ends now.", min=1.0)
+    ] = 1.0,
     backfill: Annotated[
         float,
         typer.Option(
-            parser=parse_duration,
-            metavar="TIME",
-            help="First emit the past, in one-minute windows.",
-            show_default="0s",
+            parser=parse_duration, metavar="TIME", help="First emit the past, at once.", show_default="0s"
         ),
     ] = 0.0,
+    backfill_interval: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration,
+            metavar="TIME",
+            help="Length of a window of the past.",
+            show_default="1m up to an hour, then a 72nd of the backfill",
+        ),
+    ] = None,
     endpoint: Annotated[
         str | None, typer.Option(help="OTLP/gRPC endpoint; OTEL_EXPORTER_OTLP_* otherwise.")
     ] = None,
@@ -181,6 +216,7 @@ def simulate(
     """Simulate a fleet without GPUs, through the same recorder and exporter as an engine."""
     from moescope.exporters.otlp_config import Protocol, load_otlp_config
     from moescope.simulator.fleet import Fleet
+    from moescope.simulator.plan import backfill_interval as window_of_backfill
     from moescope.simulator.plan import make_plan
     from moescope.simulator.run import run_fleet
 
@@ -191,7 +227,12 @@ def simulate(
         scenarios=scenario or [],
         seed=seed,
         service=service,
+        ep_groups=ep_groups,
+        roles=roles,
+        redundant_experts=redundant_experts,
     )
+    if speed > 1 and duration is None:
+        raise UsageError("--speed needs --duration: the run begins so far in the past that it ends now")
     if interval <= 0:
         raise UsageError("--interval: a window has a length; write 1s, 10s or 1m")
     if truth is not None and not truth.absolute().parent.is_dir():
@@ -201,12 +242,20 @@ def simulate(
         run_fleet(
             Fleet(plan, config, load_settings()),
             backfill_seconds=backfill,
-            backfill_interval_seconds=60.0,
-            windows=None if duration is None else max(1, round(duration / interval)),
+            backfill_interval_seconds=window_of_backfill(backfill, backfill_interval),
+            windows=_windows(duration, interval),
             interval_seconds=interval,
             truth_file=truth,
             progress=progress.show,
+            speed=speed,
         )
+
+
+def _windows(duration: float | None, interval: float) -> int | None:
+    """Windows in real time: for ever if None, none for ``0s``, and one at least otherwise."""
+    if duration is None:
+        return None
+    return max(1, round(duration / interval)) if duration else 0
 
 
 @app.command()

@@ -145,6 +145,15 @@ class Placement:
         np.add.at(replicas, (rank, layer, by_rank[layer, rank, slot]), 1)
         return replicas
 
+    def replicas_on_rank(self, rank: int) -> IntArray:
+        """Copies on one rank: int64 ``[num_moe_layers, num_experts]``, owned by the caller."""
+        first = rank * self.slots_per_rank
+        held = self.physical_to_logical_map[:, first : first + self.slots_per_rank]
+        replicas = np.zeros((len(held), self.num_experts), dtype=np.int64)
+        layer, slot = np.nonzero(held != EMPTY_SLOT)
+        np.add.at(replicas, (layer, held[layer, slot]), 1)
+        return replicas
+
 
 def place_contiguously(shape: ModelShape, ep_size: int) -> Placement:
     """Place expert blocks on ranks in order, one copy each: what engines do without a placement.

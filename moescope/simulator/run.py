@@ -26,9 +26,11 @@ def run_fleet(
     interval_seconds: float,
     truth_file: Path | None,
     progress: Callable[[str, int, int | None], None],
+    speed: float = 1.0,
 ) -> None:
     """Emit the backfill, then ``windows`` windows in real time (for ever if None).
 
+    With ``windows`` 0 the run ends with the backfill. ``speed`` is of the windows after it.
     ``progress`` is called with what is being done, the windows done and how many there will be. Ctrl-C and
     SIGTERM end the run after the window under way; the truth is written either way.
 
@@ -42,13 +44,14 @@ def run_fleet(
                 progress("backfill", done, past)
                 if stop.is_set():
                     break
-            for done, _ in enumerate(fleet.catch_up(interval_seconds, stop), 1):
-                progress("catching up", done, None)
-        for done, _ in enumerate(fleet.run(windows, interval_seconds, stop), 1):
+            if windows != 0:
+                for done, _ in enumerate(fleet.catch_up(interval_seconds, stop), 1):
+                    progress("catching up", done, None)
+        for done, _ in enumerate(fleet.run(windows, interval_seconds, stop, speed=speed), 1):
             progress("live", done, windows)
         is_complete = fleet.close(_LAST_FLUSH_TIMES * fleet.settings.flush_timeout_seconds)
     if truth_file is not None:
-        fleet.truth.write(truth_file)
+        fleet.write_truth(truth_file)
     if not is_complete:
         raise StoreUnavailableError(
             "the endpoint did not acknowledge the last windows; the truth holds more than the store. "

@@ -78,6 +78,14 @@ def test_window_without_counts_has_no_request():
     assert pack_counts([[0, 0], [0, 0]]) == []
 
 
+def test_peer_ranks_that_were_sent_nothing_are_left_out():
+    record = IndexedCounts(
+        metrics.RANK_TOKENS, np.empty(0, dtype=np.int64), np.zeros((1, 13), dtype=np.int64)
+    )
+
+    assert OtlpPacker({}).pack(Window(1, 2, (record,))) == []
+
+
 def test_snapshot_says_so_is_cumulative_and_keeps_empty_layers():
     [metric] = pack_counts([[0, 0], [1, 0]], metric=metrics.EXPERT_REPLICAS)
 

@@ -11,6 +11,7 @@ from moescope.collector.requests import FinishedRequest, RequestMetrics
 from moescope.schemas import metrics
 from moescope.schemas.attributes import RESULT, CacheResult, Phase
 from moescope.simulator.group_window import GroupWindow
+from moescope.simulator.trace import CACHE_BLOCK_TOKENS
 
 _SPREAD: Final = (0.9, 0.97, 1.03, 1.1)
 """Equally likely multiples of a mean gap between two tokens."""
@@ -19,8 +20,8 @@ _SPREAD: Final = (0.9, 0.97, 1.03, 1.1)
 def record_scheduler(meter: Meter, window: GroupWindow) -> None:
     """Report one group's queue and prefix cache."""
     started = window.flow.started
-    cached = int(started.cached.sum())
-    hit = int(started.cached[started.is_hit].sum())
+    is_whole = started.prompt - started.cached <= CACHE_BLOCK_TOKENS  # as collector/prefix_cache.py has it
+    cached, hit = int(started.cached.sum()), int(started.cached[is_whole].sum())
     for result, tokens in (
         (CacheResult.HIT, hit),
         (CacheResult.PARTIAL_HIT, cached - hit),

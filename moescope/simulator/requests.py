@@ -34,7 +34,6 @@ class Requests:
         engine: int64.
         prompt: int64, tokens.
         cached: int64, tokens that the prefix cache held.
-        is_hit: bool, see :class:`~moescope.simulator.trace.Arrivals`.
         output: int64, tokens to generate.
         todo: int64, prompt tokens still to compute.
         started: float64, when prefill began; NaN before.
@@ -48,7 +47,6 @@ class Requests:
     engine: IntArray
     prompt: IntArray
     cached: IntArray
-    is_hit: BoolArray
     output: IntArray
     todo: IntArray
     started: FloatArray
@@ -66,7 +64,6 @@ class Requests:
             arrivals.engine,
             arrivals.prompt,
             arrivals.cached,
-            arrivals.is_hit,
             arrivals.output,
             arrivals.prompt - arrivals.cached,
             np.full(count, np.nan),

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from moescope.schemas.records import FloatArray, IntArray
-
-BoolArray = npt.NDArray[np.bool_]
 
 _BURST_SIZE: Final = 1.5
 """Requests that arrive together, on average: clients fan out."""
@@ -26,10 +23,12 @@ _LARGEST_PROMPT: Final = 900_000
 _OUTPUT_MEDIAN: Final = 330
 _OUTPUT_SIGMA: Final = 0.9
 _LARGEST_OUTPUT: Final = 16_384
-ORDINARY_HIT_CHANCE: Final = 0.35
-_PARTIAL_PER_HIT: Final = 0.6
-"""Prompts of which only part of the shared prefix is still there, for each one that finds all of it."""
-_BLOCK: Final = 64
+ORDINARY_HIT_CHANCE: Final = 0.12
+"""Prompts that the prefix cache holds whole, but for their last tokens."""
+_PARTIAL_PER_HIT: Final = 3.5
+"""Prompts whose beginning it holds, for each one that it holds whole."""
+CACHE_BLOCK_TOKENS: Final = 64
+"""The prefix cache finds whole blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,6 @@ class Arrivals:
         engine: int64, the data-parallel engine that gets it.
         prompt: int64, tokens.
         cached: int64, prompt tokens that the prefix cache holds.
-        is_hit: bool, whether all of the shared prefix was found; otherwise part of it, or nothing.
         output: int64, tokens that will be generated, at least one.
     """
 
@@ -58,14 +56,13 @@ class Arrivals:
     engine: IntArray
     prompt: IntArray
     cached: IntArray
-    is_hit: BoolArray
     output: IntArray
 
 
 def no_arrivals() -> Arrivals:
     """Nobody."""
     whole = np.empty(0, dtype=np.int64)
-    return Arrivals(np.empty(0), whole, whole, whole, np.empty(0, dtype=np.bool_), whole)
+    return Arrivals(np.empty(0), whole, whole, whole, whole)
 
 
 class Trace:
@@ -95,14 +92,12 @@ class Trace:
         arrival = np.sort(start + later % (end - start))
         count = len(arrival)
         prompt = self._prompts(count, weather)
-        cached, is_hit = self._cached(prompt, weather)
         output = np.exp(rng.normal(np.log(_OUTPUT_MEDIAN), _OUTPUT_SIGMA, count))
         return Arrivals(
             arrival,
             rng.choice(engines, count) if len(engines) else np.empty(0, dtype=np.int64),
             prompt,
-            cached,
-            is_hit,
+            self._cached(prompt, weather),
             np.clip(output, 1, _LARGEST_OUTPUT).astype(np.int64),
         )
 
@@ -113,11 +108,12 @@ class Trace:
         tokens = median * np.exp(rng.normal(0, _PROMPT_SIGMA, count))
         return np.clip(tokens, 16, _LARGEST_PROMPT).astype(np.int64)
 
-    def _cached(self, prompt: IntArray, weather: Weather) -> tuple[IntArray, BoolArray]:
+    def _cached(self, prompt: IntArray, weather: Weather) -> IntArray:
         rng = self._rng
         drawn = rng.random(len(prompt))
         is_hit = drawn < weather.hit_chance
         is_partial = ~is_hit & (drawn < weather.hit_chance * (1 + _PARTIAL_PER_HIT))
-        share = np.where(is_hit, rng.uniform(0.6, 0.95, len(prompt)), rng.uniform(0.1, 0.5, len(prompt)))
-        cached = (prompt * share * (is_hit | is_partial)).astype(np.int64) // _BLOCK * _BLOCK
-        return np.minimum(cached, prompt - 1), is_hit & (cached > 0)
+        beginning = prompt * rng.uniform(0.3, 0.95, len(prompt)) * is_partial
+        found = np.where(is_hit, prompt - 1, beginning.astype(np.int64))
+        blocks: IntArray = found // CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS
+        return blocks

@@ -101,7 +101,8 @@ def _simulate(settings: Settings, ranks: int) -> list[str]:
     tensor_parallel = 4 if ranks % 4 == 0 else 1
     return [
         *("-m", "moescope", "simulate", "--model", "kimi-k3", "--ranks", str(ranks)),
-        *("--tensor-parallel", str(tensor_parallel), "--scenario", "hot-expert", "--seed", "7"),
+        *("--tensor-parallel", str(tensor_parallel), "--seed", "7"),
+        *("--scenario", "hot-expert,slow-rank@20m-25m"),
         *("--backfill", _BACKFILL, "--endpoint", f"http://127.0.0.1:{settings.otlp_grpc_port}"),
     ]
 

@@ -72,10 +72,18 @@ class Fleet:
             yield self._is_answering
 
     def catch_up(self, interval_seconds: float, stop: threading.Event) -> Iterator[bool]:
-        """Emit, at once, what lies between the end of a backfill and now, in windows of up to a minute."""
+        """Emit, at once, what lies between the end of a backfill and now, in windows of up to a minute.
+
+        It ends where a window takes about as long as what is left of the past: waiting for less is in vain.
+        """
         interval_ns = round(interval_seconds * _NS)
-        while self._crews and not stop.is_set() and (now_ns := time.time_ns()) - self._now_ns >= interval_ns:
-            yield self._emit(min(now_ns, self._now_ns + _LONGEST_CATCH_UP_SECONDS * _NS))
+        spent_ns = 0
+        while self._crews and not stop.is_set():
+            begun_ns = time.time_ns()
+            if begun_ns - self._now_ns < max(interval_ns, 2 * spent_ns):
+                return
+            yield self._emit(min(begun_ns, self._now_ns + _LONGEST_CATCH_UP_SECONDS * _NS))
+            spent_ns = time.time_ns() - begun_ns
 
     def run(
         self, windows: int | None, interval_seconds: float, stop: threading.Event, *, speed: float = 1.0
@@ -93,6 +101,9 @@ class Fleet:
         while windows is None or windows > 0:
             end_ns = self._now_ns + interval_ns
             due_ns = end_ns if speed == 1 else begun_ns + round((end_ns - first_ns) / speed)
+            if speed == 1:  # a window that comes late is longer, as an engine's is
+                late_ns = max(time.time_ns() - due_ns, 0)
+                end_ns += late_ns // interval_ns * interval_ns
             if stop.wait(max(0.0, (due_ns - time.time_ns()) / _NS)):
                 return
             yield self._emit(end_ns)

@@ -97,7 +97,7 @@ def test_chances_are_those_of_exact_sampling_without_replacement(experts: int, t
     assert np.abs(chances / exact - 1)[exact > 0.02].max() < 0.1
 
 
-@pytest.mark.parametrize("tokens", [1, 5, 23, 79, 997])
+@pytest.mark.parametrize("tokens", [1, 5, 23, 79, 331])
 def test_counts_of_a_window_vary_as_those_of_exact_sampling(tokens: int):
     rng = np.random.default_rng(23)
     weights = np.exp(rng.normal(0, 0.7, 13))

@@ -195,7 +195,7 @@ def test_cache_miss_storm_misses(emit):
         tokens = emit(words)["groups"]["0"]["prefix_cache"]
         return (tokens["hit"] + tokens["partial_hit"]) / sum(tokens.values())
 
-    assert hit_ratio("cache-miss-storm") < 0.05
+    assert hit_ratio("cache-miss-storm") < 0.1
     assert hit_ratio("") > 0.2
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from moescope.analysis.coverage import read_coverage
 from moescope.analysis.expert_load import TimeArray
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store, column_as_array, lock, locked_int64
@@ -98,7 +99,7 @@ def read_cache_history(store: Store, span: Span) -> CacheHistory:
     """
     table = store.query("cache_history", step_seconds=span.step_seconds, **span.params())
     times = column_as_array(table, "time_ms").astype("datetime64[ms]")
-    seconds = span.seconds_of_steps(times)
+    seconds = read_coverage(store, span).seconds_of(times)
     kda_ratio, mla_ratio = (_nullable(table, name) for name in ("kda_ratio", "mla_ratio"))
     on_write, checkpoint = (
         lock(column_as_array(table, name) / seconds)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from moescope.analysis.coverage import Coverage, read_coverage
 from moescope.analysis.expert_load import TimeArray
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store, column_as_array, lock, locked_int64
@@ -61,16 +62,16 @@ def read_computed_tokens(store: Store, span: Span) -> ComputedTokens:
         kinds,
         column_as_array(table, "time_ms").astype("datetime64[ms]"),
         locked_int64(column_as_array(table, "tokens")),
-        span,
+        read_coverage(store, span),
     )
 
 
 def arrange_tokens(
-    kinds_of_rows: list[TokenKind], times_of_rows: TimeArray, tokens: IntArray, span: Span
+    kinds_of_rows: list[TokenKind], times_of_rows: TimeArray, tokens: IntArray, coverage: Coverage
 ) -> ComputedTokens:
     """Arrange (kind, time, tokens) by kind over a shared time axis."""
     times, column = np.unique(times_of_rows, return_inverse=True)
-    seconds = span.seconds_of_steps(times)
+    seconds = coverage.seconds_of(times)
     order = [TokenKind(phase, excluded) for excluded in Excluded for phase in (*Phase, None)]
     per_second, totals = {}, {}
     for kind in order:

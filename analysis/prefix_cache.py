@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from moescope.analysis.coverage import read_coverage
 from moescope.analysis.expert_load import TimeArray
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store, column_as_array, lock, locked_int64
@@ -74,4 +75,5 @@ def read_prefix_cache(store: Store, span: Span) -> PrefixCache:
     times = column_as_array(table, "time_ms").astype("datetime64[ms]")
     names = ("hit_tokens", "partial_hit_tokens", "miss_tokens")
     hit, partial_hit, miss = (locked_int64(column_as_array(table, name)) for name in names)
-    return PrefixCache(lock(times), hit, partial_hit, miss, lock(span.seconds_of_steps(times)))
+    seconds = lock(read_coverage(store, span).seconds_of(times))
+    return PrefixCache(lock(times), hit, partial_hit, miss, seconds)

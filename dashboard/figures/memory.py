@@ -218,7 +218,7 @@ def _add_limits(figure: go.Figure, memory: PoolMemory) -> None:
 
 
 def _fullness(memory: PoolMemory) -> go.Heatmap:
-    colors = theme.SEQUENTIAL
+    colors = theme.SEQUENTIAL[:-1]  # the strongest is too near to the ring
     return go.Heatmap(
         z=memory.limited_ratio,
         x=memory.ranks,

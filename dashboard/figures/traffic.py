@@ -30,6 +30,7 @@ _VERB: Final = {
     TrafficValue.TOKENS: "sends %{z:.3s} tokens a second to",
     TrafficValue.ASSIGNMENTS: "sends %{z:.3s} assignments a second to",
 }
+_COLOR_STEPS: Final = (0.0, 0.03, 0.08, 0.18, 0.38, 0.7, 1.0)
 _PIXELS_PER_RANK: Final = 9
 _MIN_HEIGHT, _MAX_HEIGHT = 300, 640
 _STRIP_HEIGHT: Final = 90
@@ -239,8 +240,8 @@ def _label_ranks(figure: go.Figure, text: str, *, row: int, column: int) -> None
 
 
 def _scale() -> list[list[object]]:
-    colors = theme.SEQUENTIAL
-    return [[step / (len(colors) - 1), color] for step, color in enumerate(colors)]
+    """Steps that grow: the usual pair can be seen beside one that has ten times as much."""
+    return [[at, color] for at, color in zip(_COLOR_STEPS, theme.SEQUENTIAL, strict=True)]
 
 
 def _extent(ranks: IntArray) -> tuple[float, float]:

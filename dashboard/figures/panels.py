@@ -91,7 +91,12 @@ def make_panels(titles: Sequence[PanelTitle], *, columns: int, revision: str) ->
         below = [index for index in range(len(titles)) if place_of(index, columns)[1] == column]
         row = place_of(below[-1], columns)[0] if below else rows
         figure.update_xaxes(
-            title={"text": zone_title(), "standoff": 8}, showticklabels=True, row=row, col=column
+            title={"text": zone_title(), "standoff": 8},
+            showticklabels=True,
+            tickangle=0,
+            nticks=6 if columns < 4 else 4,
+            row=row,
+            col=column,
         )
     return figure
 

@@ -235,7 +235,12 @@ def _title_scale(figure: go.Figure, text: str, *, x: float) -> None:
 
 def _label_ranks(figure: go.Figure, text: str, *, row: int, column: int) -> None:
     figure.update_xaxes(
-        title={"text": text, "standoff": 8}, showgrid=False, zeroline=False, row=row, col=column
+        title={"text": text, "standoff": 16},
+        showgrid=False,
+        zeroline=False,
+        tickangle=0,
+        row=row,
+        col=column,
     )
 
 

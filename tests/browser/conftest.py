@@ -46,13 +46,13 @@ def _wait_for(url, process):
 
 @pytest.fixture(scope="session")
 def fleet_store(tmp_path_factory):
-    """A server that holds nine minutes of a K3 fleet with one hot expert."""
+    """A server that holds nine minutes of a K3 fleet with one hot expert and one slow rank."""
     server = ServerProcess(tmp_path_factory.mktemp("server") / "data").start()
     try:
         subprocess.run(
             [
                 *(sys.executable, "-m", "moescope", "simulate", "--model", "kimi-k3", "--ranks", "16"),
-                *("--tensor-parallel", "8", "--scenario", "hot-expert", "--seed", "7"),
+                *("--tensor-parallel", "8", "--scenario", "hot-expert,slow-rank", "--seed", "7"),
                 *("--backfill", "9m", "--duration", "10s", "--endpoint", server.endpoint),
             ],
             check=True,

@@ -1,0 +1,141 @@
+"""What the pages of latency, traffic, memory and health say in a real browser, on a simulated fleet."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+LOOKS = [("light", 1280), ("dark", 1280), ("light", 2560), ("dark", 2560)]
+RANKS = 16
+CLIPPED = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
+    const box = plot.getBoundingClientRect();
+    return Array.from(plot.querySelectorAll('.annotation-text, .xtitle, .ytitle, .legendtext'))
+        .map((text) => [text.textContent, text.getBoundingClientRect()])
+        .filter(([, at]) => at.width && (at.left < box.left - 1 || at.right > box.right + 1
+            || at.top < box.top - 1 || at.bottom > box.bottom + 1))
+        .map(([words]) => words);
+})"""
+OVERLAPPING = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
+    const texts = Array.from(plot.querySelectorAll('.annotation-text, .legendtext, .xtitle, .xtick text'))
+        .map((text) => [text.textContent, text.getBoundingClientRect()]).filter(([, at]) => at.width);
+    return texts.flatMap(([one, a], i) => texts.slice(i + 1)
+        .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1
+            && a.top < b.bottom - 2 && b.top < a.bottom - 2)
+        .map(([other]) => `${one} | ${other}`));
+})"""
+
+
+def _plots(page, *keys):
+    """Wait until these figures are drawn."""
+    for key in keys:
+        page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
+
+
+def _values(page, key, field):
+    """One field of every trace of a figure."""
+    return page.evaluate(
+        f"document.querySelector('.st-key-{key} .js-plotly-plot').data.map((one) => one.{field} || '')"
+    )
+
+
+def _assert_readable(page):
+    """No title is cut off, and none lies upon another."""
+    page.wait_for_timeout(500)
+    assert page.evaluate(CLIPPED) == []
+    assert page.evaluate(OVERLAPPING) == []
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_latency_says_what_requests_wait_for(open_page, save_screenshot, scheme, width):
+    page = open_page("latency", scheme=scheme, width=width)
+    _plots(page, "request_latency", "inside", "request_load")
+    for label in ("TTFT, p50", "TPOT, p50", "ITL, p50", "Queue, p50", "End to end, p50", "Good requests"):
+        expect(page.get_by_text(label, exact=True)).to_be_visible()
+    expect(page.get_by_text(re.compile("The latency contract: first token within 2 s"))).to_be_visible()
+    assert _values(page, "request_latency", "name").count("p99") == 5
+    save_screenshot(page, f"latency-{scheme}-{width}")
+    _assert_readable(page)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_traffic_shows_every_pair_and_the_slow_rank(open_page, save_screenshot, scheme, width):
+    page = open_page("traffic", scheme=scheme, width=width)
+    _plots(page, "traffic_matrix", "wait_matrix")
+    expect(page.get_by_text(f"by {RANKS} ranks")).to_be_visible()
+    expect(page.get_by_text("Assignments a token")).to_be_visible()
+    awaited = page.evaluate(
+        """document.querySelector('.st-key-wait_matrix .js-plotly-plot').data
+        .filter((one) => one.type === 'bar')
+        .map((one) => Array.from(one.y)).map((sums) => sums.indexOf(Math.max(...sums)))"""
+    )
+    assert len(awaited) == 2
+    assert len(set(awaited)) == 1, "dispatch and combine wait for the same rank"
+    save_screenshot(page, f"traffic-{scheme}-{width}")
+    _assert_readable(page)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_memory_keeps_six_pools_and_two_caches_apart(open_page, save_screenshot, scheme, width):
+    page = open_page("memory", scheme=scheme, width=width)
+    _plots(page, "pools", "pool_history", "occupancy", "cache_history", "prefix_cache")
+    pools = ["weights", "runtime", "KDA state", "MLA KV cache", "replication", "transfer"]
+    assert _values(page, "pools", "name")[:6] == pools
+    expect(page.get_by_text(re.compile(r"Fullest: .* of rank \d+"))).to_be_visible()
+    expect(page.get_by_text(re.compile("prompt tokens were found"))).to_be_visible()
+    save_screenshot(page, f"memory-{scheme}-{width}")
+    _assert_readable(page)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_health_lists_every_process(open_page, save_screenshot, scheme, width):
+    page = open_page("health", scheme=scheme, width=width)
+    _plots(page, "tokens", "gpus")
+    expect(page.get_by_text(f"of {RANKS}")).to_be_visible()
+    expect(page.get_by_role("heading", name="Processes")).to_be_visible()
+    expect(page.get_by_text(re.compile("of all rows are no part of the load"))).to_be_visible()
+    save_screenshot(page, f"health-{scheme}-{width}")
+    _assert_readable(page)
+
+
+def test_choices_of_traffic_stand_in_the_address(open_page):
+    page = open_page("traffic")
+    page.get_by_role("radio", name="assignments").click()
+    expect(page).to_have_url(re.compile("matrix=assignments"))
+    page.get_by_role("radio", name="prefill").click()
+    expect(page.get_by_role("heading", name="Between ranks, prefill")).to_be_visible()
+    expect(page).to_have_url(re.compile("phase=prefill"))
+
+
+def test_pointer_says_a_pair_in_a_sentence(open_page):
+    page = open_page("traffic")
+    _plots(page, "traffic_matrix")
+    page.wait_for_timeout(1_000)
+    area = page.locator(".st-key-traffic_matrix .nsewdrag").nth(1).bounding_box()
+    page.mouse.move(area["x"] + area["width"] * 8.5 / RANKS, area["y"] + area["height"] * 0.5 / RANKS)
+    expect(page.locator(".st-key-traffic_matrix .hoverlayer")).to_contain_text(
+        re.compile(r"Rank 0 sends .*B a second to rank 8")
+    )
+
+
+def test_window_survives_the_way_from_page_to_page(open_page):
+    page = open_page("latency")
+    page.get_by_role("radio", name="5m", exact=True).click()
+    expect(page).to_have_url(re.compile("window=5m"))
+    page.get_by_role("link", name="Memory").first.click()
+    _plots(page, "pools")
+    expect(page).to_have_url(re.compile("/memory.*window=5m"))
+
+
+def test_axis_title_of_the_imbalance_strip_is_whole(open_page):
+    page = open_page("expert_load")
+    page.locator(".st-key-expert_load_chart .heatmaplayer image").wait_for()
+    page.wait_for_timeout(500)
+    assert page.evaluate(CLIPPED) == []
+
+
+def test_link_to_a_page_has_the_frame_on_a_fresh_dashboard(open_page):
+    page = open_page("health")
+    for name in ("Overview", "Expert load", "Latency", "Traffic", "Memory", "Health"):
+        expect(page.get_by_role("link", name=name).first).to_be_visible()

@@ -63,7 +63,19 @@ def draw_traffic(traffic: RankTraffic, value: TrafficValue) -> go.Figure:
     columns, rows = _sum_bars(traffic, value)
     figure.add_trace(columns, row=1, col=1)
     figure.add_trace(rows, row=2, col=2)
-    _label_ranks(figure, "from rank" if is_received else "to rank", row=2, column=1)
+    _label_ranks(figure, None, row=2, column=1)
+    # As a note: a title of this axis is drawn upon its labels, whatever its standoff.
+    figure.add_annotation(
+        text="from rank" if is_received else "to rank",
+        xref="x2 domain",
+        yref="paper",
+        x=0.5,
+        y=0,
+        yanchor="top",
+        yshift=-24,
+        showarrow=False,
+        font={"size": 14},
+    )
     low, high = _extent(traffic.ranks)
     figure.update_yaxes(range=[high, low], showgrid=False, zeroline=False, row=2)
     figure.update_yaxes(title={"text": "rank that reports", "standoff": 8}, row=2, col=1)
@@ -233,7 +245,7 @@ def _title_scale(figure: go.Figure, text: str, *, x: float) -> None:
     )
 
 
-def _label_ranks(figure: go.Figure, text: str, *, row: int, column: int) -> None:
+def _label_ranks(figure: go.Figure, text: str | None, *, row: int, column: int) -> None:
     figure.update_xaxes(
         title={"text": text, "standoff": 16},
         showgrid=False,

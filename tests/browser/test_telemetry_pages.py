@@ -11,14 +11,14 @@ LOOKS = [("light", 1280), ("dark", 1280), ("light", 2560), ("dark", 2560)]
 RANKS = 16
 CLIPPED = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
     const box = plot.getBoundingClientRect();
-    return Array.from(plot.querySelectorAll('.annotation-text, .xtitle, .ytitle, .legendtext'))
+    return Array.from(plot.querySelectorAll('.annotation-text, [class$=title], .legendtext'))
         .map((text) => [text.textContent, text.getBoundingClientRect()])
         .filter(([, at]) => at.width && (at.left < box.left - 1 || at.right > box.right + 1
             || at.top < box.top - 1 || at.bottom > box.bottom + 1))
         .map(([words]) => words);
 })"""
 OVERLAPPING = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
-    const texts = Array.from(plot.querySelectorAll('.annotation-text, .legendtext, .xtitle, .xtick text'))
+    const texts = Array.from(plot.querySelectorAll('.annotation-text, .legendtext, [class$=title], [class$=tick] text'))
         .map((text) => [text.textContent, text.getBoundingClientRect()]).filter(([, at]) => at.width);
     return texts.flatMap(([one, a], i) => texts.slice(i + 1)
         .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1
@@ -52,7 +52,7 @@ def test_latency_says_what_requests_wait_for(open_page, save_screenshot, scheme,
     page = open_page("latency", scheme=scheme, width=width)
     _plots(page, "request_latency", "inside", "request_load")
     for label in ("TTFT, p50", "TPOT, p50", "ITL, p50", "Queue, p50", "End to end, p50", "Good requests"):
-        expect(page.get_by_text(label, exact=True)).to_be_visible()
+        expect(page.get_by_text(label, exact=True).first).to_be_visible()
     expect(page.get_by_text(re.compile("The latency contract: first token within 2 s"))).to_be_visible()
     assert _values(page, "request_latency", "name").count("p99") == 5
     save_screenshot(page, f"latency-{scheme}-{width}")

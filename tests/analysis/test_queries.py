@@ -26,6 +26,7 @@ VALUES = {
     "step_seconds": 60,
     "start_ms": (FLEET.end_s - 120) * 1000,
     "end_ms": FLEET.end_s * 1000,
+    "from_ms": (FLEET.end_s - 86_400) * 1000,
     "until_ms": FLEET.end_s * 1000,
 }
 COLUMN = re.compile(r"^-- ([a-z_0-9]+(?:, [a-z_0-9]+)*)  +\S", re.MULTILINE)

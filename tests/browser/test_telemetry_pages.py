@@ -18,7 +18,8 @@ CLIPPED = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flat
         .map(([words]) => words);
 })"""
 OVERLAPPING = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
-    const texts = Array.from(plot.querySelectorAll('.annotation-text, .legendtext, [class$=title], [class$=tick] text'))
+    const kinds = '.annotation-text, .legendtext, [class$=title], [class$=tick] text';
+    const texts = Array.from(plot.querySelectorAll(kinds))
         .map((text) => [text.textContent, text.getBoundingClientRect()]).filter(([, at]) => at.width);
     return texts.flatMap(([one, a], i) => texts.slice(i + 1)
         .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1

@@ -90,12 +90,23 @@ class Telemetry:
         """The minute's start, as SQL prints it."""
         return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self.clock.start_s + 60 * number))
 
+    def columns(self, view: str) -> list[tuple[str, str]]:
+        """Name and comment of each column of a table or view, in order."""
+        query = (
+            "SELECT name, comment FROM system.columns "
+            f"WHERE database = '{self._database}' AND table = '{view}' ORDER BY position"
+        )
+        return self._ask(query)
+
     def rows(self, view: str, columns: str = "*", where: str = "1") -> list[tuple]:
         """Rows of a view that are this deployment's, ordered by all columns."""
         query = (
             f"SELECT {columns} FROM {self._database}.{view} "
             f"WHERE service = {{service:String}} AND ({where}) ORDER BY ALL"
         )
+        return self._ask(query)
+
+    def _ask(self, query: str) -> list[tuple]:
         arguments = {
             "default_format": "JSONCompact",
             "output_format_json_quote_64bit_integers": "0",
@@ -104,6 +115,10 @@ class Telemetry:
         url = f"http://127.0.0.1:{self._sql_port}/?{urllib.parse.urlencode(arguments)}"
         with urllib.request.urlopen(url, data=query.encode(), timeout=60) as answer:
             return [tuple(row) for row in json.load(answer)["data"]]
+
+    def forget(self) -> None:
+        """Go on with other processes."""
+        self._recorders.clear()
 
     def close(self) -> None:
         for recorder in self._recorders:

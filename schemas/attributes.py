@@ -56,7 +56,14 @@ class MemoryPool(StrEnum):
 
 
 class CacheResult(StrEnum):
-    """What the prefix cache answered for a prompt token."""
+    """What the prefix cache answered for a prompt token.
+
+    A prompt is found as far as can be if no more is left of it than one block of the cache: whole blocks are
+    found, and the last token is always computed. Its found tokens are ``HIT``, those of a prompt of which
+    more is left ``PARTIAL_HIT``; every token that had to be computed is ``MISS``. Each request is counted
+    once, when it is over, by what was found when it was first scheduled: what is computed or found again
+    after a preemption is neither.
+    """
 
     HIT = "hit"
     PARTIAL_HIT = "partial_hit"
@@ -64,7 +71,11 @@ class CacheResult(StrEnum):
 
 
 class CopyReason(StrEnum):
-    """Why a KDA state slot was copied."""
+    """Why a KDA state slot was copied.
+
+    ``COPY_ON_WRITE``: a request goes on from a state that others share, in a slot of its own. ``CHECKPOINT``:
+    a running request leaves its state behind for the prefix cache.
+    """
 
     COPY_ON_WRITE = "copy_on_write"
     CHECKPOINT = "checkpoint"

@@ -262,7 +262,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         m.KDA_STATE_COPIES,
         "cache_state",
         "memory",
-        vllm=absent("TODO vllm copies"),
+        vllm=measured("in the mode `align`; in `none` and `all` vLLM copies none"),
         sglang=measured("in prefill; decode checkpoints are chosen on the device"),
         transformers=_NO_SERVER,
         page=absent("on no page"),

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +48,9 @@ class Fleet:
         self.plan = plan
         self.truth = Truth(plan.shape)
         self.settings = settings
-        self._config = config
+        # A whole fleet on one machine: a request that waits for the other ranks' is not lost, and sending it
+        # again would only make the endpoint busier.
+        self._config = replace(config, timeout_seconds=max(config.timeout_seconds, _PATIENCE_SECONDS))
         self._now_ns = self._start_ns = time.time_ns()
         self._groups = [
             SimulatedGroup(plan, ordinal, settings.ep_group if plan.ep_groups == 1 else str(ordinal))

@@ -11,14 +11,14 @@ LOOKS = [("light", 1280), ("dark", 1280), ("light", 2560), ("dark", 2560)]
 RANKS = 16
 CLIPPED = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
     const box = plot.getBoundingClientRect();
-    return Array.from(plot.querySelectorAll('.annotation-text, [class$=title], .legendtext'))
+    return Array.from(plot.querySelectorAll('.annotation-text, text[class$=title], .legendtext'))
         .map((text) => [text.textContent, text.getBoundingClientRect()])
         .filter(([, at]) => at.width && (at.left < box.left - 1 || at.right > box.right + 1
             || at.top < box.top - 1 || at.bottom > box.bottom + 1))
         .map(([words]) => words);
 })"""
 OVERLAPPING = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
-    const kinds = '.annotation-text, .legendtext, [class$=title], [class$=tick] text';
+    const kinds = '.annotation-text, .legendtext, text[class$=title], [class$=tick] text';
     const texts = Array.from(plot.querySelectorAll(kinds))
         .map((text) => [text.textContent, text.getBoundingClientRect()]).filter(([, at]) => at.width);
     return texts.flatMap(([one, a], i) => texts.slice(i + 1)

@@ -102,15 +102,16 @@ class Fleet:
         self._begin(begun_ns - ahead_ns)
         first_ns = self._now_ns
         while windows is None or windows > 0:
-            end_ns = self._now_ns + interval_ns
-            due_ns = end_ns if speed == 1 else begun_ns + round((end_ns - first_ns) / speed)
+            intervals = 1
             if speed == 1:  # a window that comes late is longer, as an engine's is
-                late_ns = max(time.time_ns() - due_ns, 0)
-                end_ns += late_ns // interval_ns * interval_ns
+                late_ns = max(time.time_ns() - self._now_ns - interval_ns, 0)
+                intervals = min(1 + late_ns // interval_ns, windows or 1 + late_ns // interval_ns)
+            end_ns = self._now_ns + intervals * interval_ns
+            due_ns = end_ns if speed == 1 else begun_ns + round((end_ns - first_ns) / speed)
             if stop.wait(max(0.0, (due_ns - time.time_ns()) / _NS)):
                 return
-            yield self._emit(end_ns)
-            windows = None if windows is None else windows - 1
+            yield self._emit(end_ns, max(self.settings.flush_timeout_seconds, interval_seconds))
+            windows = None if windows is None else windows - intervals
 
     def close(self, timeout_seconds: float) -> bool:
         """Hand over what is left; False where it was not acknowledged in time."""

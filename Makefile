@@ -4,7 +4,7 @@ VENV ?= .venv
 ENGINES_VENV ?= .venv-engines
 BIN := $(VENV)/bin
 
-.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest bench-simulate bench-cardinality clean
+.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest bench-simulate bench-cardinality bench-requests clean
 .DEFAULT_GOAL := help
 
 help:            ## Show what there is
@@ -20,7 +20,7 @@ test-engines: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## Real vLLM and Transform
 	MOESCOPE_CORE_PYTHON=$(abspath $(BIN)/python) $(ENGINES_VENV)/bin/python -m pytest -m engine tests/engines
 
 test-tools: $(VENV)/.ready   ## Stock clients and checkers: curl, @clickhouse/client, promtool
-	@for tool in promtool curl node npm; do command -v $$tool >/dev/null || { \
+	@for tool in promtool prometheus curl node npm; do command -v $$tool >/dev/null || { \
 	  echo "These tests need $$tool. Debian: apt-get install prometheus curl nodejs npm"; exit 1; }; done
 	$(BIN)/python -m pytest -m tools tests
 
@@ -43,7 +43,7 @@ format: $(VENV)/.ready   ## Format and apply safe fixes
 docs: $(VENV)/.ready   ## Write the generated pages
 	$(BIN)/python docs/generate.py
 
-bench: bench-export bench-ingest bench-simulate bench-cardinality bench-overhead   ## Every benchmark; ratios, with the machine named
+bench: bench-export bench-ingest bench-simulate bench-cardinality bench-requests bench-overhead   ## Every benchmark; ratios, with the machine named
 
 bench-export: $(VENV)/.ready   ## Index-encoded export against one SDK counter per expert
 	@$(BIN)/python benchmarks/bench_export.py $(BENCH_ARGS)
@@ -56,6 +56,9 @@ bench-cardinality: $(VENV)/.ready   ## Series on the Prometheus page, points in 
 
 bench-simulate: $(VENV)/.ready   ## A backfill of a fleet that misbehaves, every view reconciled with the truth
 	@$(BIN)/python benchmarks/bench_simulate.py $(BENCH_ARGS)
+
+bench-requests: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## The stat logger beside vLLM's own, per engine step
+	@$(ENGINES_VENV)/bin/python benchmarks/bench_stat_logger.py $(BENCH_ARGS)
 
 bench-overhead: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## vLLM throughput with the hook on and off
 	@$(ENGINES_VENV)/bin/python benchmarks/bench_overhead.py $(BENCH_ARGS)

@@ -130,7 +130,8 @@ def _table(text: str, name: str) -> Iterator[str]:
     )
     yield from ("", f"### `{name}`", "", sentence, "", "| column | type | what it is |", "|---|---|---|")
     for column, kind, comment in re.findall(
-        r"^ {4}(\w+) ((?:Map|Array|LowCardinality|AggregateFunction|DateTime64)\(.*?\)|\w+)"
+        r"^ {4}(\w+) ((?:Map|Array|LowCardinality|Nullable|AggregateFunction|DateTime64)\(.*?\)|\w+)"
+        r"(?: DEFAULT '\w+')?"
         r"(?: CODEC\(.*?\))?(?: COMMENT '([^']*)')?,?$",
         text,
         flags=re.MULTILINE,

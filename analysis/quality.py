@@ -46,6 +46,8 @@ class InstanceHealth:
     missing_assignments: int
     export_failures: int
     state: HealthState
+    export_seconds: float = -1.0
+    most_waiting_bytes: int = 0
 
     @property
     def is_rank(self) -> bool:

@@ -422,7 +422,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
     ),
     _row(
         m.TELEMETRY_EXPORT_DURATION,
-        "otel_metrics_histogram",
+        "telemetry_health",
         "health",
         vllm=MEASURED,
         sglang=MEASURED,
@@ -440,7 +440,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
     ),
     _row(
         m.TELEMETRY_QUEUE_SIZE,
-        "otel_metrics_sum",
+        "telemetry_health",
         "health",
         vllm=MEASURED,
         sglang=MEASURED,

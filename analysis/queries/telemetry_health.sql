@@ -9,6 +9,8 @@
 -- expected_assignments       tokens × top-k × layers with routed experts
 -- missing_assignments        expected − counted
 -- export_failures            export attempts that were not acknowledged
+-- export_seconds             mean time to close, pack and send one window; −1 where it was not said
+-- most_waiting_bytes         most bytes that waited for their acknowledgement
 -- state                      ok, silent, left, no counts, or not conserved
 SELECT
     service,
@@ -26,6 +28,8 @@ SELECT
     expected_assignments,
     missing_assignments,
     export_failures,
+    ifNull(export_seconds, -1) AS export_seconds,
+    most_waiting_bytes,
     state
 FROM telemetry_health
 WHERE {service:String} = '' OR service = {service:String}

@@ -44,6 +44,13 @@ def show_processes(quality: Quality) -> None:
                     help=f"`{metrics.TELEMETRY_EXPORT_FAILURES.name}`: "
                     f"{metrics.TELEMETRY_EXPORT_FAILURES.description}"
                 ),
+                "Export": st.column_config.TextColumn(
+                    help=f"Mean `{metrics.TELEMETRY_EXPORT_DURATION.name}`: "
+                    f"{metrics.TELEMETRY_EXPORT_DURATION.description}"
+                ),
+                "Waited": st.column_config.TextColumn(
+                    help=f"`{metrics.TELEMETRY_QUEUE_SIZE.name}`: {metrics.TELEMETRY_QUEUE_SIZE.description}"
+                ),
             },
             alt="Every process that reports: what it is, when it was last heard, and whether it adds up.",
         )
@@ -95,6 +102,10 @@ def _frame(rows: list[InstanceHealth]) -> pd.DataFrame:
             "Reconciled": [one.reconciliation for one in rows],
             "Missing": [one.missing_assignments for one in rows],
             "Failures": [one.export_failures for one in rows],
+            "Export": [
+                words.seconds(one.export_seconds) if one.export_seconds >= 0 else "" for one in rows
+            ],
+            "Waited": [words.si_bytes(one.most_waiting_bytes) if one.most_waiting_bytes else "" for one in rows],
             "Instance": [one.instance for one in rows],
         }
     )

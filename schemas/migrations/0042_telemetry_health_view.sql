@@ -21,6 +21,8 @@ CREATE VIEW IF NOT EXISTS ${database}.telemetry_health ${on_cluster} (
     expected_assignments UInt64 COMMENT 'tokens × top_k × moe_layers',
     missing_assignments Int64 COMMENT 'expected − counted: 0 at rest when nothing was lost or doubled',
     export_failures UInt64 COMMENT 'export attempts that were not acknowledged',
+    export_seconds Nullable(Float64) COMMENT 'mean time to close, pack and send one window, failed attempts included; NULL where it was not said',
+    most_waiting_bytes UInt64 COMMENT 'most bytes that waited for their acknowledgement',
     state LowCardinality(String) COMMENT 'ok, silent, left, no counts, or not conserved'
 ) AS
 SELECT
@@ -41,6 +43,8 @@ SELECT
     expected_assignments,
     missing_assignments,
     export_failures,
+    export_seconds,
+    most_waiting_bytes,
     multiIf(
         lag_seconds > ${silent_after_seconds} AND (ep_rank >= size_now OR last_start >= last_seen), 'left',
         lag_seconds > ${silent_after_seconds}, 'silent',
@@ -70,6 +74,8 @@ FROM (
         tokens * top_k * moe_layers AS expected_assignments,
         toInt64(expected_assignments) - toInt64(assignments) AS missing_assignments,
         sum(failures) AS export_failures,
+        if(sum(exports) = 0, NULL, sum(spent) / sum(exports)) AS export_seconds,
+        max(waiting) AS most_waiting_bytes,
         max(size) AS own_size,
         argMaxIf(own_size, last_seen, own_size > 0) OVER (PARTITION BY service, ep_group) AS newest_size,
         if(newest_size = 0, 65536, newest_size) AS size_now,
@@ -79,23 +85,32 @@ FROM (
             service, instance, max(component) AS component, ep_group, ep_rank, max(size) AS size,
             end_time AS window_end, min(time) AS window_time,
             max(moe_layers) AS layers, max(top_k) AS k,
-            sum(scheduled) AS scheduled, sum(left_out) AS left_out, sum(counted) AS counted, sum(failures) AS failures
+            sum(scheduled) AS scheduled, sum(left_out) AS left_out, sum(counted) AS counted, sum(failures) AS failures,
+            sum(exports) AS exports, sum(spent) AS spent, max(waiting) AS waiting
         FROM (
             SELECT
                 service, instance, '' AS component, ep_group, ep_rank, ep_size AS size, time, end_time,
-                moe_layers, top_k, 0 AS scheduled, 0 AS left_out, assignments AS counted, 0 AS failures
+                moe_layers, top_k, 0 AS scheduled, 0 AS left_out, assignments AS counted, 0 AS failures,
+                0 AS exports, 0. AS spent, 0 AS waiting
             FROM ${database}.expert_load
             UNION ALL
             SELECT
                 service, instance, '', ep_group, ep_rank, 0, time, end_time,
-                0, 0, if(excluded = 'none', tokens, 0), if(excluded = 'none', 0, tokens), 0, 0
+                0, 0, if(excluded = 'none', tokens, 0), if(excluded = 'none', 0, tokens), 0, 0, 0, 0., 0
             FROM ${database}.token_count
             UNION ALL
             SELECT
                 service, instance, component, ep_group, ep_rank, ep_size, time, end_time,
-                0, 0, 0, 0, 0, if(metric = 'moe.telemetry.export.failures', toUInt64(value), 0)
+                0, 0, 0, 0, 0, if(metric = 'moe.telemetry.export.failures', toUInt64(value), 0), 0, 0.,
+                if(metric = 'moe.telemetry.queue.size', toUInt64(value), 0)
             FROM ${database}.measurement
             WHERE metric IN ('moe.telemetry.export.failures', 'moe.telemetry.queue.size')
+            UNION ALL
+            SELECT
+                service, instance, component, ep_group, ep_rank, ep_size, time, end_time,
+                0, 0, 0, 0, 0, 0, observations, total, 0
+            FROM ${database}.distribution
+            WHERE metric = 'moe.telemetry.export.duration'
         )
         WHERE time >= now64(3, 'UTC') - INTERVAL ${raw_ttl_hours} HOUR
         GROUP BY service, instance, ep_group, ep_rank, end_time

@@ -32,8 +32,7 @@ def test_every_view_exists_and_is_made_from_the_metric(row: Coverage):
         sources = text + "".join(
             TEXTS[name] for name in TEXTS if name.endswith("_mv") and f".{name.removesuffix('_mv')}" in text
         )
-        is_raw = view.startswith("otel_metrics_")
-        assert is_raw or row.metric.name in sources, view
+        assert row.metric.name in sources, view
 
 
 @pytest.mark.parametrize("row", COVERAGE, ids=lambda row: row.metric.name)

@@ -102,10 +102,10 @@ def _frame(rows: list[InstanceHealth]) -> pd.DataFrame:
             "Reconciled": [one.reconciliation for one in rows],
             "Missing": [one.missing_assignments for one in rows],
             "Failures": [one.export_failures for one in rows],
-            "Export": [
-                words.seconds(one.export_seconds) if one.export_seconds >= 0 else "" for one in rows
+            "Export": [words.seconds(one.export_seconds) if one.export_seconds >= 0 else "" for one in rows],
+            "Waited": [
+                words.si_bytes(one.most_waiting_bytes) if one.most_waiting_bytes else "" for one in rows
             ],
-            "Waited": [words.si_bytes(one.most_waiting_bytes) if one.most_waiting_bytes else "" for one in rows],
             "Instance": [one.instance for one in rows],
         }
     )

@@ -21,7 +21,7 @@ CREATE VIEW IF NOT EXISTS ${database}.telemetry_health ${on_cluster} (
     expected_assignments UInt64 COMMENT 'tokens × top_k × moe_layers',
     missing_assignments Int64 COMMENT 'expected − counted: 0 at rest when nothing was lost or doubled',
     export_failures UInt64 COMMENT 'export attempts that were not acknowledged',
-    export_seconds Nullable(Float64) COMMENT 'mean time to close, pack and send one window, failed attempts included; NULL where it was not said',
+    export_seconds Nullable(Float64) COMMENT 'mean time to close, pack and send one window, failed attempts included, NULL where it was not said',
     most_waiting_bytes UInt64 COMMENT 'most bytes that waited for their acknowledgement',
     state LowCardinality(String) COMMENT 'ok, silent, left, no counts, or not conserved'
 ) AS

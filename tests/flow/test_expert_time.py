@@ -171,3 +171,14 @@ def test_rank_that_stopped_is_silent_and_one_that_was_replaced_or_scaled_away_ha
         ("rank", 1, "silent", 0),
         ("rank", 2, "left", 0),
     ]
+
+
+def test_health_says_what_an_export_takes_on_average_and_the_most_that_waited(fleet):
+    recent(fleet)
+    process = fleet.process()
+    process.observe(metrics.TELEMETRY_EXPORT_DURATION, 13.0)
+    process.observe(metrics.TELEMETRY_EXPORT_DURATION, 23.0)
+    process.set_state(metrics.TELEMETRY_QUEUE_SIZE, 79)
+    fleet.close_window(1)
+
+    assert fleet.rows("telemetry_health", "export_seconds, most_waiting_bytes") == [(18.0, 79)]

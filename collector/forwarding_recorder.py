@@ -44,6 +44,10 @@ class ForwardingRecorder:
         """Pass it on."""
         self._recorder.set_state(metric, value, attributes)
 
+    def forget_state(self, metric: Metric, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """Pass it on."""
+        self._recorder.forget_state(metric, attributes)
+
     def observe(
         self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES, *, times: int = 1
     ) -> None:

@@ -27,6 +27,9 @@ class Meter(Protocol):
     def set_state(self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """Say what an up-down counter or a gauge is now."""
 
+    def forget_state(self, metric: Metric, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """Report a state no longer: nobody knows it any more. Nothing where it was never said."""
+
     def observe(
         self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES, *, times: int = 1
     ) -> None:
@@ -96,6 +99,9 @@ class NullRecorder:
         """Do nothing."""
 
     def set_state(self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """Do nothing."""
+
+    def forget_state(self, metric: Metric, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """Do nothing."""
 
     def observe(

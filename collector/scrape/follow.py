@@ -11,15 +11,14 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from moescope.collector.recorder import Meter
 from moescope.collector.scrape.page import Page, Sample
 from moescope.collector.scrape.rows import BUCKET, Counted, EngineTable, Observed, State
-from moescope.schemas.metrics import Metric
-from moescope.schemas.records import Attributes, IntArray
+from moescope.schemas.records import IntArray
 
 logger = logging.getLogger("moescope")
 
@@ -27,13 +26,6 @@ _Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 _PROCESS_START: Final = "process_start_time_seconds"
 _SEVERAL: Final = 3
 _OF_PAGES: Final = 12
-
-
-class StateMeter(Meter, Protocol):
-    """A meter that can be told that a state is known no longer."""
-
-    def forget_state(self, metric: Metric, attributes: Attributes) -> None:
-        """Stop to repeat a state."""
 
 
 class Follower:
@@ -45,7 +37,7 @@ class Follower:
         is_new: the page was read before without this engine on it, so that its totals began at 0.
     """
 
-    def __init__(self, table: EngineTable, meter: StateMeter, *, is_new: bool = False) -> None:
+    def __init__(self, table: EngineTable, meter: Meter, *, is_new: bool = False) -> None:
         self._table = table
         self._meter = meter
         self._last: dict[_Key, float] | None = {} if is_new else None

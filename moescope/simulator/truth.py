@@ -66,6 +66,11 @@ class Witness:
         self.ledger.states[key_of(metric, attributes)] = value
         self.ledger.state_sums[key_of(metric, attributes)] += value
 
+    def forget_state(self, metric: Metric, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """See :meth:`moescope.collector.recorder.Meter.forget_state`."""
+        self._meter.forget_state(metric, attributes)
+        self.ledger.states.pop(key_of(metric, attributes), None)
+
     def observe(
         self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES, *, times: int = 1
     ) -> None:

@@ -147,13 +147,16 @@ class ExpertLoadSource:
         tokens_so_far = self._tokens_so_far(scheduled, counts)
         load = counts[:, _LOAD, 1:-1] - self._read_counts[:, _LOAD, 1:-1]
         tokens = [now - before for now, before in zip(tokens_so_far, self._read_tokens, strict=True)]
+        # What can fail comes first: once the counts are taken as read they exist only in these records.
+        by_peer = [] if self._rank_io is None else self._rank_io.close_window(load)
         self._read_counts, self._read_tokens = counts, tokens_so_far
         self._warn_about_foreign_ids(counts)
-        records = [*self._expert_records(load), *self._token_records(tokens)]
-        records += self._placement_records()
-        if self._rank_io is not None:
-            records += self._rank_io.close_window(load)
-        return tuple(records)
+        return (
+            *self._expert_records(load),
+            *self._token_records(tokens),
+            *self._placement_records(),
+            *by_peer,
+        )
 
     def _tokens_so_far(self, scheduled: list[int], counts: IntArray) -> list[int]:
         """Token rows by kind, as the engine scheduled them.
@@ -206,7 +209,7 @@ class ExpertLoadSource:
         self._windows += 1
         self._is_due[turn :: self._snapshot_every] = True
         due = np.flatnonzero(self._is_due)
-        self._is_due[:] = False
+        self._is_due[due] = False  # only these: another layer may have been moved meanwhile
         if not len(due):
             return []
         layers = self.identity.shape.layer_index[due]

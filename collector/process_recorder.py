@@ -11,7 +11,7 @@ from typing import Any
 
 from moescope.collector.process_end import call_at_process_end, forget_at_process_end
 from moescope.collector.reporter import Exporter, Reporter, WindowSource
-from moescope.collector.tally import NO_ATTRIBUTES, Tally
+from moescope.collector.tally import NO_ATTRIBUTES, StateKey, Tally
 from moescope.schemas.identity import Identity
 from moescope.schemas.metrics import Metric
 from moescope.schemas.records import Attributes, IntArray, Record
@@ -98,9 +98,10 @@ class ProcessRecorder:
     def poll(self, look: Callable[[], None]) -> None:
         """Have ``look`` called on the reporter's thread before each window is closed.
 
-        One that fails is logged and not called again: the other numbers go on.
+        Where it fails, the states that it had set are forgotten, the other numbers go on, and it is tried
+        again before the next window.
         """
-        self._windows.looks.append(look)
+        self._windows.looks[look] = set()
 
     def add_source(self, source: WindowSource) -> None:
         """Have one more source asked for its records whenever a window is closed."""
@@ -159,7 +160,8 @@ class _AllSources:
 
     def __init__(self, sources: list[WindowSource], tally: Tally) -> None:
         self.sources = sources
-        self.looks: list[Callable[[], None]] = []
+        self.looks: dict[Callable[[], None], set[StateKey]] = {}
+        self._failing: set[Callable[[], None]] = set()
         self._tally = tally
 
     def reset(self) -> None:
@@ -172,17 +174,21 @@ class _AllSources:
 
         The tally comes last: what it hands over exists nowhere else, and nothing may fail after it.
         """
-        for look in self.looks.copy():
-            self._look(look)
+        for look, states in list(self.looks.items()):
+            self._look(look, states)
         records = [record for source in self.sources for record in source.close_window(snapshot=snapshot)]
         return (*records, *self._tally.close_window(snapshot=snapshot))
 
-    def _look(self, look: Callable[[], None]) -> None:
+    def _look(self, look: Callable[[], None], states: set[StateKey]) -> None:
         try:
-            look()
+            with self._tally.owning_states(states):
+                look()
         except Exception:
-            logger.exception("moescope: one reading failed and is left out from now on")
-            self.looks.remove(look)
+            if look not in self._failing:
+                logger.exception("moescope: one reading failed and is left out until it works again")
+            self._failing.add(look)
+        else:
+            self._failing.discard(look)
 
 
 def _reopen_in_forked_children(recorder: ProcessRecorder) -> None:

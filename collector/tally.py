@@ -8,10 +8,11 @@ store.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import logging
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -31,7 +32,7 @@ from moescope.schemas.records import (
 
 logger = logging.getLogger("moescope")
 
-_Key: TypeAlias = tuple[str, tuple[tuple[str, AttributeValue], ...]]
+StateKey: TypeAlias = tuple[str, tuple[tuple[str, AttributeValue], ...]]
 NO_ATTRIBUTES: Final[Attributes] = {}
 _NO_LAYERS: Final = np.empty(0, dtype=np.int64)
 
@@ -64,20 +65,21 @@ class Tally:
     """Adds up plain metrics and arrays by index until the window is closed."""
 
     def __init__(self) -> None:
-        self._known: set[tuple[str, _Key]] = set()
+        self._known: set[tuple[str, StateKey]] = set()
+        self._noted = threading.local()
         self._has_warned: set[str] = set()
         self.reset()
 
     def reset(self) -> None:
         """Forget everything, in a forked child too: a lock may have been held when it was forked."""
         self._lock = threading.Lock()
-        self._states: dict[_Key, _State] = {}
+        self._states: dict[StateKey, _State] = {}
         self._clear()
 
     def _clear(self) -> None:
-        self._added: dict[_Key, Measurement] = {}
-        self._observed: dict[_Key, _Observed] = {}
-        self._indexed: dict[_Key, _Indexed] = {}
+        self._added: dict[StateKey, Measurement] = {}
+        self._observed: dict[StateKey, _Observed] = {}
+        self._indexed: dict[StateKey, _Indexed] = {}
 
     def add(self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """Add to a counter.
@@ -103,12 +105,33 @@ class Tally:
         key = self._check("set_state", metric, attributes, is_state)
         if not self._is_usable(metric, value):
             return
+        noted: set[StateKey] | None = getattr(self._noted, "keys", None)
+        if noted is not None:
+            noted.add(key)
         with self._lock:
             state = self._states.get(key)
             if state is None:
                 self._states[key] = _State(metric, attributes, value)
             elif state.value != value:
                 state.value, state.is_due = value, True
+
+    @contextlib.contextmanager
+    def owning_states(self, owned: set[StateKey]) -> Iterator[None]:
+        """Note in ``owned`` which states this thread sets meanwhile, and forget them all if that fails.
+
+        What nobody can read any more must not look as if it were still so.
+        """
+        self._noted.keys = owned
+        try:
+            yield
+        except Exception:
+            with self._lock:
+                for key in owned:
+                    self._states.pop(key, None)
+            owned.clear()
+            raise
+        finally:
+            self._noted.keys = None
 
     def forget_state(self, metric: Metric, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """Report a state no longer: nobody knows it any more."""
@@ -155,6 +178,8 @@ class Tally:
         key = self._check("add_distribution", metric, attributes, is_plain)
         if len(bucket_counts) != len(metric.bounds) + 1:
             raise ShapeError(f"{metric.name} has {len(metric.bounds) + 1} buckets, got {len(bucket_counts)}")
+        if not self._is_usable(metric, total, low=0):
+            return
         with self._lock:
             observed = self._observed.setdefault(
                 key, _Observed(metric, attributes, [0] * (len(metric.bounds) + 1))
@@ -223,7 +248,7 @@ class Tally:
             ),
         )
 
-    def _check(self, verb: str, metric: Metric, attributes: Attributes, is_right_kind: bool) -> _Key:
+    def _check(self, verb: str, metric: Metric, attributes: Attributes, is_right_kind: bool) -> StateKey:
         key = (metric.name, tuple(attributes.items()))
         if (verb, key) not in self._known:  # looked at once, then known
             _refuse_wrong_use(verb, metric, attributes, is_right_kind=is_right_kind)

@@ -126,7 +126,7 @@ def _endpoint() -> Iterable[Check]:
 def _store(dsn: str | None) -> Iterable[Check]:
     try:
         from moescope.analysis import report  # noqa: PLC0415 - not in the core install
-        from moescope.analysis.store import open_store  # noqa: PLC0415
+        from moescope.analysis.store import open_store  # noqa: PLC0415 - same
     except ModuleNotFoundError:
         yield Check("store", Verdict.NOTE, "not looked at: pip install 'moescope[dashboard]' reads it")
         return

@@ -8,7 +8,9 @@ waiting for them would slow the model down.
 
 from __future__ import annotations
 
+import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
@@ -23,6 +25,8 @@ from moescope.schemas import metrics
 from moescope.schemas.attributes import PHASE, SOURCE, DurationSource, Phase
 from moescope.schemas.records import IntArray
 from moescope.schemas.topology import ModelShape
+
+logger = logging.getLogger("moescope")
 
 _PHASE_OF_ROW: Final = {Row.PREFILL: Phase.PREFILL, Row.DECODE: Phase.DECODE}
 _NS: Final = 1_000_000_000
@@ -53,11 +57,13 @@ class ForwardTiming:
         self._share = share
         self._choose = choose
         self._clock_ns = clock_ns
+        self._handles: list[Any] = []
         self._phase: Phase | None = None
         self._tokens = 0
         self._started_ns = 0
         self._is_timed = False
         self._watch: _LoopWatch | None = None
+        self._thread = 0
         self._ns_per_layer: IntArray = np.zeros(shape.num_layers, dtype=np.int64)
         self._ns_per_layer_expert: IntArray = np.zeros(
             (shape.num_moe_layers, shape.num_experts), dtype=np.int64
@@ -65,11 +71,10 @@ class ForwardTiming:
 
     def attach(self, experts: Sequence[torch.nn.Module]) -> list[Any]:
         """Hook the modules that compute the experts, in layer order; returns the handles."""
-        handles = []
         for ordinal, module in enumerate(experts):
-            handles.append(module.register_forward_pre_hook(self._begin_experts))
-            handles.append(module.register_forward_hook(self._end_experts(ordinal), always_call=True))
-        return handles
+            self._handles.append(module.register_forward_pre_hook(self._begin_experts))
+            self._handles.append(module.register_forward_hook(self._end_experts(ordinal), always_call=True))
+        return self._handles
 
     def begin(self, segments: Sequence[Segment]) -> None:
         """A forward pass begins; its rows are of one phase, or of none."""
@@ -78,6 +83,7 @@ class ForwardTiming:
         self._tokens = rows[row]
         self._phase = _PHASE_OF_ROW[row] if self._tokens else None
         self._is_timed = self._phase is not None and self._choose() < self._share
+        self._thread = threading.get_ident()
         self._started_ns = self._clock_ns()
 
     def end(self) -> None:
@@ -112,9 +118,14 @@ class ForwardTiming:
     def _begin_experts(self, module: Any, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or not self._is_timed:
             return
-        self._watch = _LoopWatch(self._clock_ns, _selected(args, self._shape.num_experts))
-        if getattr(module.config, "_experts_implementation", None) in {None, "eager"}:
-            self._watch.__enter__()
+        if threading.get_ident() != self._thread:  # a pass of another thread, beside the one that is timed
+            return
+        try:
+            self._watch = _LoopWatch(self._clock_ns, _selected(args, self._shape.num_experts))
+            if getattr(module.config, "_experts_implementation", None) in {None, "eager"}:
+                self._watch.__enter__()
+        except Exception:
+            self._give_up()
 
     def _end_experts(self, ordinal: int) -> Callable[[Any, Any, Any], None]:
         layer = self._shape.moe_layers[ordinal]
@@ -122,14 +133,28 @@ class ForwardTiming:
         def end_experts(_module: Any, _args: Any, _output: Any) -> None:
             if torch.compiler.is_compiling() or self._watch is None:
                 return
+            if threading.get_ident() != self._thread:
+                return
             watch, self._watch = self._watch, None
-            elapsed_ns = watch.stop()
-            if watch.is_one_by_one:
-                self._ns_per_layer_expert[ordinal, watch.experts] += np.asarray(watch.durations_ns)
-            else:
-                self._ns_per_layer[layer] += elapsed_ns
+            try:
+                elapsed_ns = watch.stop()
+                if watch.is_one_by_one:
+                    self._ns_per_layer_expert[ordinal, watch.experts] += np.asarray(watch.durations_ns)
+                else:
+                    self._ns_per_layer[layer] += elapsed_ns
+            except Exception:
+                self._give_up()
 
         return end_experts
+
+    def _give_up(self) -> None:
+        """Stop timing experts: the hook may fail, the model may not."""
+        logger.error("moescope: experts are not timed any more; the model goes on", exc_info=True)  # noqa: LOG014 - called from handlers
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.stop()
+        for handle in self._handles:
+            handle.remove()
 
 
 class _LoopWatch(TorchFunctionMode):  # type: ignore[misc]  # torch ships it untyped

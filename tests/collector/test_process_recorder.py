@@ -75,25 +75,30 @@ def test_a_reading_is_taken_before_each_window(recorder: ProcessRecorder, export
     assert [value for _, value in exporters[0].values()] == [13, 23]
 
 
-def test_a_reading_that_fails_is_given_up_and_stops_no_other(
+def test_states_of_a_reading_that_fails_are_forgotten_until_it_works_again(
     recorder: ProcessRecorder, exporters: list[KeepingExporter], caplog: pytest.LogCaptureFixture
 ):
-    calls = []
+    readings = iter([13, None, None, 23])
 
-    def fail() -> None:
-        calls.append(1)
-        raise RuntimeError("the driver is gone")
+    def look() -> None:
+        reading = next(readings)
+        if reading is None:
+            raise RuntimeError("the driver is away")
+        recorder.set_state(metrics.MEMORY_USAGE, reading, {POOL: "weights"})
 
-    recorder.poll(fail)
+    recorder.poll(look)
     recorder.poll(lambda: recorder.set_state(metrics.REQUESTS_WAITING, 3))
+    for _ in range(4):
+        assert recorder.flush()
 
-    assert recorder.flush()
-    assert recorder.flush()
-
-    assert len(calls) == 1
-    assert [value for _, value in exporters[0].values()] == [3, 3]
+    windows = [
+        {record.metric.name: record.value for record in window.records if isinstance(record, Measurement)}
+        for window in exporters[0].windows
+    ]
+    assert [window.get("moe.memory.usage") for window in windows] == [13, None, None, 23]
+    assert [window["moe.requests.waiting"] for window in windows] == [3, 3, 3, 3]
     assert [record.message for record in caplog.records] == [
-        "moescope: one reading failed and is left out from now on"
+        "moescope: one reading failed and is left out until it works again"
     ]
 
 

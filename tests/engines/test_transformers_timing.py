@@ -138,3 +138,30 @@ def test_closing_takes_the_timing_off_too():
     ]
     assert hooked == []
     assert any(type(module).__name__ in ROUTER_OF_FAMILY.values() for module in model.modules())
+
+
+class Wrapped(torch.nn.Module):
+    """What an adapter library puts around the experts: it has no ``config``."""
+
+    def __init__(self, experts):
+        super().__init__()
+        self.inner = experts
+
+    def forward(self, *args):
+        return self.inner(*args)
+
+
+def test_experts_that_cannot_be_timed_end_the_timing_and_not_the_model(caplog):
+    model = tiny("mixtral")
+    before = run(model)
+    for layer in model.model.layers:
+        layer.mlp.experts = Wrapped(layer.mlp.experts)
+    recorder, exporter = watched(model)
+    during = run(model)
+    recorder.close()
+
+    assert torch.equal(before, during)
+    assert exporter.assignments()["prefill"].sum() == 23 * 3 * 3
+    assert [record.message for record in caplog.records] == [
+        "moescope: experts are not timed any more; the model goes on"
+    ]

@@ -91,13 +91,16 @@ _ONE_KERNEL: Final = Cell(Fill.APPORTIONED, "one kernel for all experts: the row
 _LOOP: Final = sampled('with `experts_implementation="eager"`, on CPU; else as vLLM')
 _TIMED: Final = sampled("where layers run eagerly; replayed CUDA graphs have no seam")
 _GROUPED: Final = sampled("on CPU; waiting for an accelerator would slow the model")
+_STEPS: Final = measured("on CUDA by events, on CPU by the clock")
 _ON_CPU: Final = measured("on CPU; waiting for an accelerator would slow the model")
 _BY_PLACEMENT: Final = measured("an estimate where an expert has several copies")
-_DEEPEP: Final = measured("DeepEP low latency, in clock cycles: use ratios only")
+_DEEPEP: Final = measured("DeepEP low latency, added up over warps: compare ranks, not a time")
 _VLLM_BYTES: Final = measured("where layers run eagerly")
 _WITH_METRICS: Final = measured("with `--enable-metrics`")
-_VLLM_POOLS: Final = measured("weights, runtime, replication, transfer; caches from the engine core")
+_VLLM_POOLS: Final = measured("weights, runtime, replication, transfer (on CPU: weights); caches by group")
 _SGLANG_POOLS: Final = measured("weights, graphs, replication; caches with `--enable-metrics`")
+_CACHE_LIMITS: Final = measured("KDA state and MLA KV cache; no engine limits the other pools")
+_PAGE_LIMIT: Final = measured("KV cache; vLLM where it was sized in bytes")
 _PAGE_POOLS: Final = measured("vLLM: the KV cache where sized in bytes; SGLang: weights, graphs, KV cache")
 _PAGE_STATE: Final = measured("SGLang; vLLM has one number for both pools")
 _PAGE_BLOCKS: Final = measured("where the model has attention alone; SGLang always")
@@ -190,7 +193,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         m.DISPATCH_WAIT,
         "dispatch_wait",
         "traffic",
-        vllm=absent("its all-to-all managers do not tell peers apart"),
+        vllm=absent("all-gather does not tell peers apart; DeepEP is not hooked there"),
         sglang=_DEEPEP,
         transformers=_ONE_PROCESS,
         page=_NOT_ON_PAGE,
@@ -208,8 +211,8 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         m.STEP_DURATION,
         "step_time",
         "latency",
-        vllm=MEASURED,
-        sglang=MEASURED,
+        vllm=_STEPS,
+        sglang=_STEPS,
         transformers=_ON_CPU,
         page=_NO_STEPS,
     ),
@@ -217,8 +220,8 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         m.STEP_TOKENS,
         "step_time",
         "latency",
-        vllm=MEASURED,
-        sglang=MEASURED,
+        vllm=_STEPS,
+        sglang=_STEPS,
         transformers=_ON_CPU,
         page=_NO_STEPS,
     ),
@@ -235,10 +238,10 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         m.MEMORY_LIMIT,
         "memory_by_pool",
         "memory",
-        vllm=_VLLM_POOLS,
-        sglang=_SGLANG_POOLS,
+        vllm=_CACHE_LIMITS,
+        sglang=_CACHE_LIMITS,
         transformers=_NO_SERVER,
-        page=_PAGE_POOLS,
+        page=_PAGE_LIMIT,
     ),
     _row(
         m.KDA_STATE_SLOTS,
@@ -390,7 +393,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         "health",
         vllm=_NVML,
         sglang=_NVML,
-        transformers=_NO_SERVER,
+        transformers=absent("not read there"),
         page=absent("on no page"),
     ),
     _row(
@@ -399,7 +402,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         "health",
         vllm=_NVML,
         sglang=_NVML,
-        transformers=_NO_SERVER,
+        transformers=absent("not read there"),
         page=absent("on no page"),
     ),
     _row(
@@ -408,7 +411,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         "health",
         vllm=_NVML,
         sglang=_NVML,
-        transformers=_NO_SERVER,
+        transformers=absent("not read there"),
         page=absent("on no page"),
     ),
     _row(
@@ -417,7 +420,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         "health",
         vllm=_NVML,
         sglang=_NVML,
-        transformers=_NO_SERVER,
+        transformers=absent("not read there"),
         page=absent("on no page"),
     ),
     _row(

@@ -19,6 +19,7 @@ from moescope.schemas.attributes import DIRECTION, HW_ID, Direction
 logger = logging.getLogger("moescope")
 
 _KIB: Final = 1024
+_STATES: Final = (metrics.GPU_UTILIZATION, metrics.GPU_MEMORY_USAGE, metrics.GPU_MEMORY_LIMIT)
 
 
 class GpuWatch:
@@ -35,6 +36,7 @@ class GpuWatch:
         self._nvml = nvml
         self._handles = {_text(nvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
         self._moved_before: dict[tuple[str, Direction], int] = {}
+        self._failed: set[str] = set()
 
     @property
     def ids(self) -> list[str]:
@@ -42,15 +44,39 @@ class GpuWatch:
         return list(self._handles)
 
     def read(self) -> None:
-        """Report utilization, memory and the bytes moved over NVLink since the last reading."""
+        """Report utilization, memory and the bytes moved over NVLink since the last reading.
+
+        One GPU that cannot be read keeps no other from it: it is said once, nothing more is reported of it,
+        and it is tried again the next time.
+        """
         for uuid, handle in self._handles.items():
-            attributes = {HW_ID: uuid}
-            busy = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu
-            memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
-            self._meter.set_state(metrics.GPU_UTILIZATION, busy / 100, attributes)
-            self._meter.set_state(metrics.GPU_MEMORY_USAGE, memory.used, attributes)
-            self._meter.set_state(metrics.GPU_MEMORY_LIMIT, memory.total, attributes)
-            self._read_links(uuid, handle)
+            try:
+                self._read(uuid, handle)
+            except Exception as reason:
+                self._forget(uuid, reason)
+            else:
+                self._failed.discard(uuid)
+
+    @property
+    def can_read(self) -> bool:
+        """Whether the last reading told anything."""
+        return len(self._failed) < len(self._handles)
+
+    def _read(self, uuid: str, handle: Any) -> None:
+        attributes = {HW_ID: uuid}
+        busy = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu
+        memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+        values = (busy / 100, memory.used, memory.total)
+        for metric, value in zip(_STATES, values, strict=True):
+            self._meter.set_state(metric, value, attributes)
+        self._read_links(uuid, handle)
+
+    def _forget(self, uuid: str, reason: Exception) -> None:
+        for metric in _STATES:
+            self._meter.forget_state(metric, {HW_ID: uuid})
+        if uuid not in self._failed:
+            self._failed.add(uuid)
+            logger.info("moescope: no metrics of %s for now: %s", uuid, reason)
 
     def _read_links(self, uuid: str, handle: Any) -> None:
         for direction, moved in self._moved(handle).items():
@@ -93,6 +119,8 @@ def watch_gpu(meter: Meter, index: int | None = None) -> GpuWatch | None:
         watch.read()
     except Exception as reason:
         logger.debug("moescope: no GPU metrics: %s", reason)
+        return None
+    if not watch.can_read:
         return None
     meter.poll(watch.read)
     return watch

@@ -142,7 +142,11 @@ class PassTiming:
         self._seams = []
 
     def report(self) -> None:
-        """Report the passes that the device has finished. Never waits."""
+        """Report the passes that the device has finished. Never waits.
+
+        Each pass does it for those before it. Whoever ends the engine calls it once more, when the device has
+        come to rest: nothing follows that would report the last passes.
+        """
         while self._pending and self._clock.has_passed(self._pending[0].end):
             self._report(self._pending.popleft())
 

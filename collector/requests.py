@@ -69,12 +69,16 @@ class RequestMetrics:
         """A request got its next token, so long after the one before."""
         self._meter.observe(metrics.INTER_TOKEN_LATENCY, gap_seconds, self.attributes, times=times)
 
+    def queued(self, seconds: float) -> None:
+        """A request waited so long to be scheduled: said by itself where it does not end here."""
+        self._meter.observe(metrics.REQUEST_QUEUE_DURATION, seconds, self.attributes)
+
     def finished(self, request: FinishedRequest) -> None:
         """A request is over. Its first token was already said by :meth:`first_token`."""
         meter, attributes = self._meter, self.attributes
         meter.observe(metrics.REQUEST_DURATION, request.duration_seconds, attributes)
         if request.queue_seconds is not None:
-            meter.observe(metrics.REQUEST_QUEUE_DURATION, request.queue_seconds, attributes)
+            self.queued(request.queue_seconds)
         if request.token_seconds is not None:
             meter.observe(metrics.TIME_PER_OUTPUT_TOKEN, request.token_seconds, attributes)
         is_good = request.keeps(ttft_seconds=self._ttft_seconds, tpot_seconds=self._tpot_seconds)

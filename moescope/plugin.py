@@ -55,6 +55,10 @@ def __getattr__(name: str) -> Any:
 
     vLLM refuses anything else, and refuses to start then: so there is a class however moescope is set, and
     one that is off does nothing.
+
+    That there is one has an effect of its own: where vLLM serves (``AsyncLLM``) it then keeps its statistics,
+    under ``--disable-log-stats`` too and with ``MOESCOPE_ENABLED=0``, and only its own loggers stay off.
+    Whoever wants vLLM without them uninstalls moescope.
     """
     if name != "VllmStatLogger":
         raise AttributeError(f"module 'moescope.plugin' has no attribute {name!r}")

@@ -23,9 +23,11 @@ from moescope.collector.hooks.vllm_process import MakeProcessRecorder, identity_
 from moescope.collector.hooks.vllm_state_copies import StateCopies
 from moescope.collector.process_recorder import ProcessRecorder
 from moescope.collector.recorder import Meter
+from moescope.collector.tally import NO_ATTRIBUTES
 from moescope.schemas import metrics
 from moescope.schemas.attributes import POOL, REASON, Component, MemoryPool
 from moescope.schemas.metrics import Metric
+from moescope.schemas.records import Attributes
 from moescope.schemas.settings import load_engine_settings
 
 logger = logging.getLogger("moescope")
@@ -58,15 +60,17 @@ class CacheWatch:
     def __init__(self, meter: Meter, kv_cache_manager: Any) -> None:
         self._meter = meter
         self._manager = weakref.ref(kv_cache_manager)
+        self._said: dict[tuple[str, str], tuple[Metric, Attributes]] = {}
         for manager in _managers_of(kv_cache_manager).get(MemoryPool.KDA_STATE, ()):
             if StateCopies.can_count(manager):
                 StateCopies(manager)  # the manager holds it
         meter.poll(self.look)
 
     def look(self) -> None:
-        """Say what the caches hold now."""
+        """Say what the caches hold now; nothing of caches that are gone."""
         kv_cache_manager = self._manager()
         if kv_cache_manager is None:
+            self._forget()
             return
         config, block_pool = kv_cache_manager.kv_cache_config, kv_cache_manager.block_pool
         block_bytes = bytes_of_block(config)
@@ -75,11 +79,20 @@ class CacheWatch:
             used = _count_blocks(pool.managers, block_pool.null_block)
             if used is None:
                 continue
-            self._meter.set_state(pool.used, used)
-            self._meter.set_state(pool.limit, limit)
-            self._meter.set_state(metrics.MEMORY_USAGE, used * block_bytes, pool.attributes)
-            self._meter.set_state(metrics.MEMORY_LIMIT, limit * block_bytes, pool.attributes)
+            self._say(pool.used, used)
+            self._say(pool.limit, limit)
+            self._say(metrics.MEMORY_USAGE, used * block_bytes, pool.attributes)
+            self._say(metrics.MEMORY_LIMIT, limit * block_bytes, pool.attributes)
             self._count_copies(pool)
+
+    def _say(self, metric: Metric, value: int, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        self._said[metric.name, str(attributes.get(POOL))] = metric, attributes
+        self._meter.set_state(metric, value, attributes)
+
+    def _forget(self) -> None:
+        for metric, attributes in self._said.values():
+            self._meter.forget_state(metric, attributes)
+        self._said.clear()
 
     def _count_copies(self, pool: _Pool) -> None:
         for manager in pool.managers:

@@ -3,7 +3,8 @@
 vLLM loads stat loggers where it serves, but not in ``LLMEngine``, and ``LLM`` switches its statistics off
 by default, without which no request is timed. So ``LLMEngine.__init__`` is patched: the statistics are on and
 moescope's logger is one of those that get them. Where they were meant to be off nothing is printed, which is
-how vLLM itself proceeds when it finds a stat logger while statistics are off.
+how vLLM itself proceeds when it finds a stat logger while statistics are off. An engine that is not as
+expected is made as it was asked for, without the logger.
 """
 
 from __future__ import annotations
@@ -32,20 +33,17 @@ def install(stat_logger: Callable[[Any, int], Any]) -> None:
         return
     signature = inspect.signature(original)
 
-    def of_this_process(vllm_config: Any, _engine_index: int) -> Any:
-        # An offline engine calls itself 0 whichever of several data-parallel ones it is.
-        return stat_logger(vllm_config, vllm_config.parallel_config.data_parallel_rank)
-
     @functools.wraps(original)
     def init_and_report(*args: Any, **kwargs: Any) -> None:
-        call = signature.bind(*args, **kwargs)
-        call.apply_defaults()
-        is_meant_to_log = call.arguments["log_stats"]
-        call.arguments["log_stats"] = True
-        call.arguments["stat_loggers"] = [*(call.arguments["stat_loggers"] or ()), of_this_process]
+        try:
+            call, is_meant_to_log = _with_logger(signature.bind(*args, **kwargs), stat_logger)
+        except Exception:
+            logger.exception("moescope: requests are not measured; the engine is made without it")
+            original(*args, **kwargs)
+            return
         original(*call.args, **call.kwargs)
         if not is_meant_to_log:
-            _print_nothing(call.arguments["self"])
+            _try_to_print_nothing(call.arguments["self"])
 
     setattr(init_and_report, _MARK, original)
     LLMEngine.__init__ = init_and_report
@@ -56,6 +54,29 @@ def uninstall() -> None:
     from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415 - engines are imported where they are there
 
     LLMEngine.__init__ = getattr(LLMEngine.__init__, _MARK, LLMEngine.__init__)
+
+
+def _with_logger(
+    call: inspect.BoundArguments, stat_logger: Callable[[Any, int], Any]
+) -> tuple[inspect.BoundArguments, bool]:
+    """The same call with the logger, and whether statistics were meant to be on."""
+    call.apply_defaults()
+    # An offline engine calls itself 0 whichever of several data-parallel ones it is.
+    dp_rank = call.arguments["vllm_config"].parallel_config.data_parallel_rank
+    is_meant_to_log = bool(call.arguments["log_stats"])
+    call.arguments["log_stats"] = True
+    call.arguments["stat_loggers"] = [
+        *(call.arguments["stat_loggers"] or ()),
+        lambda vllm_config, _engine_index: stat_logger(vllm_config, dp_rank),
+    ]
+    return call, is_meant_to_log
+
+
+def _try_to_print_nothing(engine: Any) -> None:
+    try:
+        _print_nothing(engine)
+    except Exception:
+        logger.exception("moescope: vLLM may print statistics that it was asked not to")
 
 
 def _print_nothing(engine: Any) -> None:

@@ -48,6 +48,10 @@ def first_rank_of(parallel_config: Any, dp_rank: int, ep_group: str) -> RankGrid
     """The first EP rank of one engine's first pipeline stage, as its workers call themselves.
 
     vLLM numbers the ranks of an EP group by data-parallel rank first.
+
+    Ranks are EP ranks, and what counts an engine's ranks, as goodput's cost does, counts those of this group:
+    one where experts are not spread, however many GPUs tensor parallelism has, and of a pipeline the first
+    stage's, for which alone its front end speaks.
     """
     tp_size, pp_size = parallel_config.tensor_parallel_size, parallel_config.pipeline_parallel_size
     ranks_per_engine = tp_size * parallel_config.prefill_context_parallel_size

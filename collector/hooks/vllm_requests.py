@@ -3,6 +3,10 @@
 vLLM hands every stat logger the numbers of each engine step, on its event loop: a logger that raises there
 ends all requests. So whatever fails here is logged, and the front end serves on without telemetry. What
 comes by token is only kept, and counted together: :data:`_GAPS_TO_KEEP` at once, and before each window.
+
+Where prefill and decode are served by engines of their own both see each request, and it counts once: it
+ends, and keeps its contract or not, in the decode engine; the prefix cache answers in the prefill engine. The
+decode engine calls "cached" what was sent to it, or repeats the prefill engine's answer.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from moescope.collector.hooks import vllm_ranks
 from moescope.collector.hooks.vllm_process import MakeProcessRecorder, identity_of
 from moescope.collector.hooks.vllm_version import is_supported_version
 from moescope.collector.prefix_cache import prefix_cache_tokens
@@ -20,7 +25,7 @@ from moescope.collector.process_recorder import ProcessRecorder
 from moescope.collector.recorder import Meter
 from moescope.collector.requests import FinishedRequest, RequestMetrics
 from moescope.schemas import metrics
-from moescope.schemas.attributes import RESULT, Component
+from moescope.schemas.attributes import RESULT, Component, Role
 from moescope.schemas.settings import load_engine_settings
 
 logger = logging.getLogger("moescope")
@@ -35,12 +40,16 @@ class RequestWatch:
         meter: where the numbers go.
         requests: what counts the latencies and the contract.
         block_tokens: tokens of one block of the prefix cache; None where there is no prefix cache.
+        role: which part of a request this engine serves.
     """
 
-    def __init__(self, meter: Meter, requests: RequestMetrics, *, block_tokens: int | None) -> None:
+    def __init__(
+        self, meter: Meter, requests: RequestMetrics, *, block_tokens: int | None, role: Role = Role.MIXED
+    ) -> None:
         self._meter = meter
         self._requests = requests
         self._block_tokens = block_tokens
+        self._role = role
         self._running: int | None = None
         self._waiting = 0
         self._gaps_seconds: list[float] = []
@@ -65,7 +74,10 @@ class RequestWatch:
 
     def look(self) -> None:
         """Hand over what was kept, before a window is closed."""
-        if self._running is not None:
+        if self._has_given_up:
+            self._meter.forget_state(metrics.REQUESTS_RUNNING)
+            self._meter.forget_state(metrics.REQUESTS_WAITING)
+        elif self._running is not None:
             self._meter.set_state(metrics.REQUESTS_RUNNING, self._running)
             self._meter.set_state(metrics.REQUESTS_WAITING, self._waiting)
         with self._lock:
@@ -92,8 +104,13 @@ class RequestWatch:
         )
 
     def _finish(self, stats: Any) -> None:
-        self._requests.finished(request_of(stats))
-        if self._block_tokens is not None:
+        request = request_of(stats)
+        if self._role is not Role.PREFILL:
+            self._requests.finished(request)
+        elif request.queue_seconds is not None:
+            self._requests.queued(request.queue_seconds)
+        was_scheduled = request.queue_seconds is not None
+        if self._block_tokens is not None and was_scheduled and self._role is not Role.DECODE:
             found = prefix_cache_tokens(stats.num_prompt_tokens, stats.num_cached_tokens, self._block_tokens)
             for result, tokens in found.items():
                 self._meter.add(metrics.PREFIX_CACHE_TOKENS, tokens, {RESULT: result.value})
@@ -126,7 +143,9 @@ def watch_requests(
     identity = identity_of(vllm_config, Component.FRONTEND, dp_rank=dp_rank, settings=settings)
     recorder = make_process_recorder(identity, settings=settings)
     requests = RequestMetrics(recorder, model=identity.model, provider=identity.engine, settings=settings)
-    watch = RequestWatch(recorder, requests, block_tokens=_block_tokens(vllm_config))
+    watch = RequestWatch(
+        recorder, requests, block_tokens=_block_tokens(vllm_config), role=vllm_ranks.role_of(vllm_config)
+    )
     if isinstance(recorder, ProcessRecorder):
         recorder.start()
     return watch

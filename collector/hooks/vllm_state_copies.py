@@ -15,12 +15,16 @@ kernel writes into a second slot while it computes.
 from __future__ import annotations
 
 import functools
+import logging
 from collections import Counter
 from typing import Any, Final
 
 from moescope.schemas.attributes import CopyReason
 
+logger = logging.getLogger("moescope")
+
 _NEEDED: Final = ("_allocated_block_reqs", "_partial_hit_reqs", "_checkpoints", "req_to_blocks")
+_LOST: Final = "moescope: copies of states are not counted any more; serving goes on"
 
 
 class StateCopies:
@@ -28,6 +32,9 @@ class StateCopies:
 
     The manager writes down a request's last state only when it lends it another slot. That is where a copy
     is counted: nothing runs for a token that stays within its block.
+
+    It runs inside vLLM's scheduler, where nothing may raise: what fails is logged, and the manager is vLLM's
+    own again.
     """
 
     def __init__(self, manager: Any) -> None:
@@ -36,6 +43,7 @@ class StateCopies:
         self._taken: Counter[CopyReason] = Counter()
         # Requests that got a copy of a shared slot, and may have gone on into a slot of their own as well.
         self._unsure: list[tuple[str, int, CopyReason]] = []
+        self._take_pending = manager.take_pending_cow_copies
         manager.last_state_block_idx = _LastStates(manager.last_state_block_idx, self)
         self._settle_after_scheduling()
 
@@ -60,7 +68,14 @@ class StateCopies:
         return new
 
     def state_leaves(self, request_id: str) -> None:
-        """Count what follows when a request's state is not where it was any more."""
+        """Count what follows when a request's state is not where it was any more. Never raises."""
+        try:
+            self._count(request_id)
+        except Exception:
+            logger.exception(_LOST)
+            self._give_up()
+
+    def _count(self, request_id: str) -> None:
         manager = self._manager
         is_running = request_id in manager._allocated_block_reqs  # noqa: SLF001 - vLLM shows it nowhere else
         reason = CopyReason.CHECKPOINT if is_running else CopyReason.COPY_ON_WRITE
@@ -73,13 +88,17 @@ class StateCopies:
             self._counts[reason] += 1
 
     def _settle_after_scheduling(self) -> None:
-        original = self._manager.take_pending_cow_copies
+        original = self._take_pending
 
         @functools.wraps(original)
-        def settle_and_take() -> Any:
+        def settle_and_take(*args: Any, **kwargs: Any) -> Any:
             if self._unsure:
-                self._settle()
-            return original()
+                try:
+                    self._settle()
+                except Exception:
+                    logger.exception(_LOST)
+                    self._give_up()
+            return original(*args, **kwargs)
 
         self._manager.take_pending_cow_copies = settle_and_take
 
@@ -88,6 +107,11 @@ class StateCopies:
         for request_id, slots_before, reason in unsure:
             if len(self._manager.req_to_blocks.get(request_id, ())) > slots_before:
                 self._counts[reason] += 1
+
+    def _give_up(self) -> None:
+        self._unsure.clear()
+        self._manager.take_pending_cow_copies = self._take_pending
+        self._manager.last_state_block_idx = dict(self._manager.last_state_block_idx)
 
 
 class _LastStates(dict[str, int]):

@@ -1,9 +1,13 @@
-"""The steps of one vLLM model runner: what the rows of each forward pass are, said to all who need it."""
+"""The steps of one vLLM model runner: what the rows of each forward pass are, said to all who need it.
+
+The expert load needs no clock and no map of the experts: what fails there is switched off by itself.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from moescope.collector.expert_load import Row, Segment
 from moescope.collector.forward_pass import NO_LOAD, ForwardPass, pass_of
@@ -14,7 +18,10 @@ from moescope.collector.pass_timing import PassTiming
 from moescope.collector.recorder import Recorder
 from moescope.schemas.errors import EngineNotSupportedError
 
+logger = logging.getLogger("moescope")
+
 Attempt: TypeAlias = Callable[..., None]
+_T = TypeVar("_T")
 
 
 class StepWatch:
@@ -64,6 +71,10 @@ class StepWatch:
         if self.timing is not None:
             self.timing.stop()
 
+    def drain(self) -> None:
+        """Report the steps that the device has finished: nothing else may follow that would."""
+        self._try_timing(lambda timing: timing.report())
+
     def _begin_dummy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         num_tokens = int(args[0] if args else kwargs["num_tokens"])
         self._say((Row.DUMMY if self.is_warm else Row.WARMUP, num_tokens))
@@ -85,10 +96,9 @@ class StepWatch:
             # Model Runner V2 warms its kernels up with requests that look real.
             segments = tuple((Row.WARMUP, tokens) for _, tokens in segments)
         self._say(*segments)
-        if self._now.load_rows and self.timing is not None:
-            self.timing.look_into()
-        if self.eplb is not None:
-            self.eplb.look()
+        if self._now.load_rows:
+            self._try_timing(lambda timing: timing.look_into())
+        self._look_at_eplb()
 
     def _say(self, *segments: Segment) -> None:
         self._now = pass_of(segments)
@@ -98,14 +108,42 @@ class StepWatch:
             self.traffic.begin(self._now)
 
     def _start_time(self) -> None:
-        self._now = NO_LOAD
-        if self.timing is not None and self.is_warm:
-            self._start = self.timing.begin()
+        self._now, self._start = NO_LOAD, None
+        if self.is_warm:
+            self._start = self._try_timing(lambda timing: timing.begin())
 
     def _end_time(self) -> None:
-        if self.timing is not None and self._start is not None:
-            self.timing.end(self._start, self._now)
-            self._start = None
+        start, self._start = self._start, None
+        if start is not None:
+            self._try_timing(lambda timing: timing.end(start, self._now))
+
+    def _try_timing(self, action: Callable[[PassTiming], _T]) -> _T | None:
+        timing = self.timing
+        if timing is None:
+            return None
+        try:
+            return action(timing)
+        except Exception:
+            logger.exception("moescope: steps are not timed any more; expert load is counted on")
+            self.timing = None
+            _try_to_stop(timing)
+            return None
+
+    def _look_at_eplb(self) -> None:
+        if self.eplb is None:
+            return
+        try:
+            self.eplb.look()
+        except Exception:
+            logger.exception("moescope: experts are not followed any more where EPLB moves them")
+            self.eplb = None
+
+
+def _try_to_stop(timing: PassTiming) -> None:
+    try:
+        timing.stop()
+    except Exception:
+        logger.debug("moescope: could not take the timing off the kernels", exc_info=True)
 
 
 def _check_runner(runner: Any, ranks: Ranks) -> None:

@@ -17,10 +17,10 @@ import functools
 import logging
 import math
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -34,10 +34,19 @@ from moescope.schemas.topology import ModelShape
 
 logger = logging.getLogger("moescope")
 
+# More exchanges than a window has, as a rule; kept while no window is closed.
+_EXCHANGES_TO_KEEP: Final = 4096
+
+_Sums: TypeAlias = dict[tuple[Direction, Phase], IntArray]
+"""Bytes ``[layers, peer EP ranks]``, one row where layers are not told apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """One dispatch or combine; the layers of a pass have the same, so they are counted and not kept."""
+    """One dispatch or combine; the layers of a pass have the same, so they are counted and not kept.
+
+    Two passes seldom have: what is kept of them is bounded by :data:`_EXCHANGES_TO_KEEP`.
+    """
 
     stage: DispatchStage
     ordinal: int
@@ -65,7 +74,8 @@ class Traffic:
         self._by_layer = by_layer
         self._during = NO_LOAD
         self._lock = threading.Lock()
-        self._exchanges: Counter[_Exchange] = Counter()
+        self._exchanges: OrderedDict[_Exchange, int] = OrderedDict()
+        self._sums: _Sums = {}
         self._calls = Counter[DispatchStage]()
         self._has_warned = False
 
@@ -101,22 +111,17 @@ class Traffic:
         self._calls[stage] += 1
         exchange = _Exchange(stage, ordinal, row_bytes, tuple(rows_per_rank), ep_ranks, own, self._during)
         with self._lock:
-            self._exchanges[exchange] += 1
+            self._exchanges[exchange] = self._exchanges.get(exchange, 0) + 1
+            if len(self._exchanges) > _EXCHANGES_TO_KEEP:  # one for one: no pass waits for all of them
+                self._add_to(self._sums, *self._exchanges.popitem(last=False))
 
     def report(self) -> None:
         """Report what was counted since the last time. From the reporter's thread."""
         with self._lock:
-            exchanges, self._exchanges = self._exchanges, Counter()
-        rows = len(self._layers) if self._by_layer else 1
-        sums = {
-            (direction, phase): np.zeros((rows, self._ep_size), dtype=np.int64)
-            for direction in Direction
-            for phase in Phase
-        }
+            exchanges, self._exchanges = self._exchanges, OrderedDict()
+            sums, self._sums = self._sums, {}
         for exchange, times in exchanges.items():
-            for direction, phase, bytes_per_peer in _bytes_of(exchange):
-                by_peer = sums[direction, phase][exchange.ordinal]
-                by_peer[list(exchange.ep_ranks)] += bytes_per_peer * times
+            self._add_to(sums, exchange, times)
         layers = self._layers if self._by_layer else None
         for (direction, phase), by_peer in sums.items():
             if by_peer.any():
@@ -124,6 +129,12 @@ class Traffic:
                 self._meter.add_indexed(
                     metrics.RANK_IO, by_peer if self._by_layer else by_peer[0], attributes, layers
                 )
+
+    def _add_to(self, sums: _Sums, exchange: _Exchange, times: int) -> None:
+        rows = len(self._layers) if self._by_layer else 1
+        for direction, phase, bytes_per_peer in _bytes_of(exchange):
+            by_peer = sums.setdefault((direction, phase), np.zeros((rows, self._ep_size), dtype=np.int64))
+            by_peer[exchange.ordinal, list(exchange.ep_ranks)] += bytes_per_peer * times
 
 
 def _bytes_of(exchange: _Exchange) -> list[tuple[Direction, Phase, IntArray]]:

@@ -195,9 +195,11 @@ class WorkerHook:
 
     def _end(self) -> None:
         try:
-            if self._tap is not None:
+            if self._tap is not None or self._steps is not None:
                 # What was launched must be computed before the last read.
                 self._worker.synchronize_device()
+            if self._steps is not None:
+                self._steps.drain()
             self._recorder.close(_seconds_to_end())
         except Exception:
             logger.exception("moescope: the last window is lost with this worker")

@@ -149,3 +149,41 @@ def test_without_a_driver_or_the_package_there_is_nothing_and_no_error(nvml, mon
 
 def test_the_attributes_are_those_of_the_convention():
     assert metrics.GPU_IO.attributes == (HW_ID, DIRECTION)
+
+
+def test_a_gpu_that_cannot_be_read_keeps_no_other_from_it(nvml, monkeypatch):
+    def read(handle):
+        if handle == 1:
+            raise NvmlError("GPU is lost")
+        return SimpleNamespace(gpu=79)
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUtilizationRates", read)
+    meter = Meter()
+    watch_gpu(meter)
+    assert {uuid for _, uuid, *_ in meter.values()} == {"GPU-13"}
+
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert meter.values()[metrics.GPU_UTILIZATION.name, "GPU-23"] == 0.78
+
+
+def test_what_a_lost_gpu_said_last_is_not_said_again(nvml, monkeypatch, caplog):
+    caplog.set_level("INFO", "moescope")
+    meter = Meter()
+    watch_gpu(meter)
+    assert {uuid for _, uuid, *_ in meter.values()} == {"GPU-13", "GPU-23"}
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", lambda handle: 1 / handle and None)
+
+    for _ in range(2):
+        assert meter.values() == {}
+    assert len(caplog.messages) == 2  # each once
+
+
+def test_gpus_of_which_none_can_be_read_are_not_asked_again(nvml, monkeypatch):
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUtilizationRates", lambda _: 1 / 0)
+    meter = Meter()
+
+    assert watch_gpu(meter) is None
+    assert meter.values() == {}
+    assert meter.looks == []

@@ -332,6 +332,43 @@ class TestPatches:
         assert ours == (config, 2)
         engine.dp_group = None
 
+    def test_an_offline_engine_that_is_not_as_expected_is_made_as_it_was_asked_for(self, monkeypatch, caplog):
+        def init(self, config, executor_class, log_stats):  # takes no loggers
+            self.made_of = config, executor_class, log_stats
+
+        monkeypatch.setattr(LLMEngine, "__init__", init)
+        vllm_offline.install(lambda config, dp_rank: (config, dp_rank))
+        engine = LLMEngine.__new__(LLMEngine)
+        engine.dp_group = None
+
+        with caplog.at_level(logging.ERROR, "moescope"):
+            LLMEngine.__init__(engine, "a configuration", None, log_stats=False)
+        vllm_offline.uninstall()
+        monkeypatch.undo()
+
+        assert engine.made_of == ("a configuration", None, False)
+        (message,) = caplog.messages
+        assert "made without it" in message
+
+    def test_an_offline_engine_whose_loggers_cannot_be_found_is_made_all_the_same(self, monkeypatch, caplog):
+        def init(self, vllm_config, executor_class, log_stats, stat_loggers=None):
+            self.loggers = [make(vllm_config, 0) for make in stat_loggers]
+
+        monkeypatch.setattr(LLMEngine, "__init__", init)
+        vllm_offline.install(lambda config, dp_rank: dp_rank)
+        engine = LLMEngine.__new__(LLMEngine)
+        engine.dp_group = None
+        config = SimpleNamespace(parallel_config=ParallelConfig(data_parallel_size=3, data_parallel_rank=2))
+
+        with caplog.at_level(logging.ERROR, "moescope"):
+            LLMEngine.__init__(engine, config, None, log_stats=False)
+        vllm_offline.uninstall()
+        monkeypatch.undo()
+
+        assert engine.loggers == [2]
+        (message,) = caplog.messages
+        assert "may print statistics" in message
+
 
 @pytest.mark.parametrize(
     ("options", "dp_rank", "grid"),

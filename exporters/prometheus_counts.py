@@ -49,6 +49,8 @@ class _Process:
     heard_at: float = 0.0
     end_ns: int = 0
     states: dict[_Key, float] = field(default_factory=dict)
+    said: set[_Key] = field(default_factory=set)
+    """States of the newest window."""
 
 
 class PageCounts:
@@ -101,6 +103,8 @@ class PageCounts:
             for record in window.records:
                 for number in _FAMILIES_OF_SOURCE.get(record.metric.name, ()):
                     self._add_record(number, source, record, process)
+            if process is not None:
+                self._drop_unsaid(process)
             return self._left_out
 
     def snapshot(self) -> tuple[FamilyState, ...]:
@@ -134,6 +138,8 @@ class PageCounts:
             if process is not None:
                 self._num_series -= len(process.states)
             process = self._processes[source.process] = _Process(source.instance)
+        if window.end_ns > process.end_ns:
+            process.said = set()
         process.heard_at, process.end_ns = now, window.end_ns
         return process
 
@@ -184,8 +190,16 @@ class PageCounts:
             distributions[key] = (record.bucket_counts.tolist(), record.sum)
 
     def _set_state(self, process: _Process, key: _Key, record: Measurement) -> None:
+        process.said.add(key)
         if key in process.states or self._has_room(1):
             process.states[key] = float(record.value)
+
+    def _drop_unsaid(self, process: _Process) -> None:
+        """Its sender knows a state no longer if the newest window lacks it; steady ones are not in each."""
+        gone = [key for key in process.states.keys() - process.said if not _is_steady(key)]
+        self._num_series -= len(gone)
+        for key in gone:
+            del process.states[key]
 
     def _has_room(self, series: int) -> bool:
         if self._num_series + series > self._max_series:
@@ -231,6 +245,10 @@ class PageCounts:
             gone = [at for at, what in places.items() if now - what.heard_at > self._forget_seconds]
             for place in gone:
                 self._num_series -= _size(places.pop(place))
+
+
+def _is_steady(key: _Key) -> bool:
+    return PAGE_FAMILIES[key[0]].source.is_steady
 
 
 def _size(what: _Sums | _Process) -> int:

@@ -84,6 +84,28 @@ def test_a_late_window_is_counted_and_says_nothing_about_now(counts):
     assert values(counts, m.TOKENS) == {("fleet", "0", "0", "decode", "none"): 26}
 
 
+def test_a_state_that_its_sender_no_longer_says_leaves_and_a_steady_one_stays(counts):
+    limit = Measurement(m.MEMORY_LIMIT, 500, {a.POOL: "mla_kv_cache"})
+    assert m.MEMORY_LIMIT.is_steady
+    assert not m.REQUESTS_RUNNING.is_steady
+    counts.add(source(0), window(Measurement(m.REQUESTS_RUNNING, 13), limit))
+    counts.add(source(0), window(Measurement(m.REQUESTS_WAITING, 23)))
+    assert list(values(counts, m.REQUESTS_RUNNING).values()) == [13], "the same window in two parts"
+
+    counts.add(source(0), window(Measurement(m.REQUESTS_WAITING, 79), end_ns=NOW_NS + 10 * SECOND))
+
+    assert values(counts, m.REQUESTS_RUNNING) == {}
+    assert list(values(counts, m.REQUESTS_WAITING).values()) == [79]
+    assert list(values(counts, m.MEMORY_LIMIT).values()) == [500]
+
+
+def test_room_of_states_that_are_no_longer_said_is_free_again():
+    counts = page_counts(max_series=13)
+    for second in range(23):
+        busy = Measurement(m.GPU_UTILIZATION, 0.79, {a.HW_ID: f"gpu-{second}"})
+        assert counts.add(source(0), window(busy, end_ns=NOW_NS + second * SECOND)) == 0
+
+
 def test_states_of_several_front_ends_of_an_engine_add_up_and_a_utilization_does_not(counts):
     for name, running in (("one", 13), ("two", 23)):
         who = source(0, component=Component.FRONTEND.value, instance=name)

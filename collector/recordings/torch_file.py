@@ -120,8 +120,11 @@ def _as_tensor(
     if not isinstance(storage, np.ndarray) or len(size) != len(stride):
         raise RecordingError("it has a tensor without a storage")
     numbers = (offset, *size, *stride)
-    if not all(type(number) is int and number >= 0 for number in numbers) or math.prod(size) > _MOST_ELEMENTS:
+    is_possible = all(type(number) is int and number >= 0 for number in numbers)
+    if not is_possible or math.prod(length or 1 for length in size) > _MOST_ELEMENTS:
         raise RecordingError("it has a tensor of an impossible shape")
+    if math.prod(size) > len(storage):  # a stride of 0 would make gigabytes of one element
+        raise RecordingError("it has a tensor of more elements than its storage")
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     if math.prod(size) and last >= len(storage):
         raise RecordingError("it has a tensor that reaches beyond its storage")

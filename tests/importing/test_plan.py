@@ -43,7 +43,7 @@ def plan_of(made: Recording, **options):
 
 
 def test_layers_without_a_count_are_dense():
-    plan = plan_of(recording(load(13), load(23), load(79)))
+    plan = plan_of(recording(load(13), load(23), load(79), top_k=TOP_K))
 
     assert plan.dense_layers == (0,)
     assert plan.shape.moe_layers == (1, 2, 3, 4)
@@ -52,18 +52,26 @@ def test_layers_without_a_count_are_dense():
 
 
 def test_the_top_k_is_what_all_sums_are_multiples_of():
-    plan = plan_of(recording(load(13), load(23), load(79)))
+    plan = plan_of(recording(*map(load, range(13, 25))))
 
     assert plan.shape.top_k == TOP_K
     assert plan.is_top_k_inferred
 
 
 def test_sums_that_do_not_tell_the_top_k_are_not_guessed_from():
-    with pytest.raises(RecordingError, match="--top-k"):
-        plan_of(recording(load(13)))
+    for few in ([13], range(13, 24)):
+        with pytest.raises(RecordingError, match="--top-k"):
+            plan_of(recording(*map(load, few)))
 
     plan = plan_of(recording(load(13)), top_k=TOP_K)
     assert (plan.tokens(Phase.DECODE), plan.is_top_k_inferred) == (13, False)
+
+
+def test_three_sums_that_happen_to_be_even_do_not_double_the_top_k():
+    tokens = (24, 40, 56)  # times four: all are multiples of 32, which is no top-k of theirs
+
+    with pytest.raises(RecordingError, match="its sums do not tell"):
+        plan_of(recording(*map(load, tokens)))
 
 
 def test_a_top_k_that_contradicts_the_recording_is_refused():

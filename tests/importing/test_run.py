@@ -17,7 +17,7 @@ def refusal(path: str, **options) -> str:
 
 
 def test_what_the_file_does_not_say_is_asked_for():
-    assert "give --phase prefill or --phase decode" in refusal("stat")
+    assert "give --phase prefill or --phase decode" in refusal("stat", top_k=8)
     assert "with --top-k" in refusal("count2d.json", phase="decode")
 
 

@@ -106,6 +106,9 @@ def tensor(size: tuple, stride: tuple, offset: int = 0) -> bytes:
         ((2,), (-1,), 1),
         ((2**20, 2**20), (0, 0), 0),
         ((2, 2), (1,), 0),
+        ((5,), (0,), 0),
+        ((1, 2**30), (1, 0), 3),
+        ((0, 2**30, 2**30), (0, 0, 0), 0),
     ],
 )
 def test_a_tensor_outside_its_storage_is_refused(tmp_path: Path, size, stride, offset):

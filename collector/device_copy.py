@@ -31,7 +31,7 @@ class DeviceCopy:
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
         self._is_cuda = tensor.device.type == "cuda"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # captures may be within captures
         if self._is_cuda:
             self._stream = torch.cuda.Stream(device=tensor.device)
             self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

@@ -93,7 +93,7 @@ class SglangHook:
             recorder,
             requests,
             page_tokens=sglang_process.page_tokens(),
-            role=sglang_ranks.role_of_this_process(),
+            role=sglang_ranks.role_of_this_process,
         )
 
     def _open_scheduler(self) -> sglang_requests.Scheduler:

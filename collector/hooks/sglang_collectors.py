@@ -33,6 +33,9 @@ class RequestListener(Protocol):
     ) -> None:
         """A request is over."""
 
+    def lose(self) -> None:
+        """Nothing more will be told: what was said to be so now is not known any longer."""
+
 
 class SchedulerListener(Protocol):
     """What a scheduler's collector is told."""
@@ -42,6 +45,9 @@ class SchedulerListener(Protocol):
 
     def logged(self, stats: Any) -> None:
         """The scheduler logs its state: SGLang's ``SchedulerStats``."""
+
+    def lose(self) -> None:
+        """Nothing more will be told: what was said to be so now is not known any longer."""
 
 
 def listening_tokenizer(base: type, open_listener: Callable[[], RequestListener]) -> type:
@@ -81,8 +87,15 @@ class _Listening:
         try:
             getattr(self.moescope, method)(*args)
         except Exception:
-            self.moescope = None
             logger.exception("moescope: requests are not measured any more; serving goes on")
+            self._lose()
+
+    def _lose(self) -> None:
+        lost, self.moescope = self.moescope, None
+        try:
+            lost.lose()
+        except Exception:
+            logger.debug("moescope: the last states of requests stay", exc_info=True)
 
 
 class _Tokenizer(_Listening):
@@ -90,12 +103,12 @@ class _Tokenizer(_Listening):
 
     def observe_time_to_first_token(self, labels: Any, value: float, *args: Any, **kwargs: Any) -> None:
         """See SGLang's collector."""
-        super().observe_time_to_first_token(labels, value, *args, **kwargs)  # type: ignore[misc]
+        super().observe_time_to_first_token(labels, value, *args, **kwargs)  # type: ignore[misc]  # mixed into a class that has it
         self._tell("first_token", value)
 
     def observe_inter_token_latency(self, labels: Any, internval: float, num_new_tokens: int) -> None:
         """See SGLang's collector; the parameter is spelled as there."""
-        super().observe_inter_token_latency(labels, internval, num_new_tokens)  # type: ignore[misc]
+        super().observe_inter_token_latency(labels, internval, num_new_tokens)  # type: ignore[misc]  # mixed into a class that has it
         self._tell("next_tokens", internval, num_new_tokens)
 
     def observe_one_finished_request(
@@ -110,7 +123,7 @@ class _Tokenizer(_Listening):
         **kwargs: Any,
     ) -> None:
         """See SGLang's collector."""
-        super().observe_one_finished_request(  # type: ignore[misc]
+        super().observe_one_finished_request(  # type: ignore[misc]  # mixed into a class that has it
             labels,
             prompt_tokens,
             generation_tokens,
@@ -130,10 +143,10 @@ class _Scheduler(_Listening):
 
     def observe_queue_time(self, latency: float) -> None:
         """See SGLang's collector."""
-        super().observe_queue_time(latency)  # type: ignore[misc]
+        super().observe_queue_time(latency)  # type: ignore[misc]  # mixed into a class that has it
         self._tell("queued", latency)
 
     def log_stats(self, stats: Any) -> None:
         """See SGLang's collector."""
-        super().log_stats(stats)  # type: ignore[misc]
+        super().log_stats(stats)  # type: ignore[misc]  # mixed into a class that has it
         self._tell("logged", stats)

@@ -35,9 +35,9 @@ class Pools:
         self._state_slots_used: int | None = None
 
     def take(self, stats: Any) -> None:
-        """Take what the scheduler logs: SGLang's ``SchedulerStats``."""
-        self._kv_tokens_used = int(stats.kv_used_tokens)
-        self._state_slots_used = int(stats.mamba_used_tokens)
+        """Take what the scheduler logs: SGLang's ``SchedulerStats``; None once it tells nothing more."""
+        self._kv_tokens_used = None if stats is None else int(stats.kv_used_tokens)
+        self._state_slots_used = None if stats is None else int(stats.mamba_used_tokens)
 
     def report(self, meter: Meter) -> None:
         """Say what is known; called before each window is closed."""
@@ -73,9 +73,12 @@ class Pools:
         page = int(getattr(pool, "page_size", 1) or 1)
         _limit(meter, MemoryPool.MLA_KV_CACHE, limit)
         meter.set_state(metrics.MLA_KV_CACHE_BLOCKS_LIMIT, tokens // page)
-        if self._kv_tokens_used is not None:
-            _use(meter, MemoryPool.MLA_KV_CACHE, limit * self._kv_tokens_used // tokens)
-            meter.set_state(metrics.MLA_KV_CACHE_BLOCKS, -(-self._kv_tokens_used // page))
+        used = self._kv_tokens_used
+        if used is None:
+            _forget_use(meter, MemoryPool.MLA_KV_CACHE, metrics.MLA_KV_CACHE_BLOCKS)
+        else:
+            _use(meter, MemoryPool.MLA_KV_CACHE, limit * used // tokens)
+            meter.set_state(metrics.MLA_KV_CACHE_BLOCKS, -(-used // page))
 
     def _report_state(self, meter: Meter) -> None:
         requests = getattr(self._runner, "req_to_token_pool", None)
@@ -86,9 +89,12 @@ class Pools:
         limit = round(float(pool.mem_usage) * _GIB)
         _limit(meter, MemoryPool.KDA_STATE, limit)
         meter.set_state(metrics.KDA_STATE_SLOTS_LIMIT, slots)
-        if self._state_slots_used is not None:
-            _use(meter, MemoryPool.KDA_STATE, limit * self._state_slots_used // slots)
-            meter.set_state(metrics.KDA_STATE_SLOTS, self._state_slots_used)
+        used = self._state_slots_used
+        if used is None:
+            _forget_use(meter, MemoryPool.KDA_STATE, metrics.KDA_STATE_SLOTS)
+        else:
+            _use(meter, MemoryPool.KDA_STATE, limit * used // slots)
+            meter.set_state(metrics.KDA_STATE_SLOTS, used)
 
 
 def count_state_copies(meter: Meter, batch: Any) -> None:
@@ -106,6 +112,11 @@ def count_state_copies(meter: Meter, batch: Any) -> None:
 
 def _use(meter: Meter, pool: MemoryPool, used: int) -> None:
     meter.set_state(metrics.MEMORY_USAGE, used, {POOL: pool.value})
+
+
+def _forget_use(meter: Meter, pool: MemoryPool, count: metrics.Metric) -> None:
+    meter.forget_state(metrics.MEMORY_USAGE, {POOL: pool.value})
+    meter.forget_state(count)
 
 
 def _limit(meter: Meter, pool: MemoryPool, limit: int) -> None:

@@ -39,10 +39,12 @@ def identity_of(component: Component, grid: RankGrid) -> ProcessIdentity:
 
 
 def grid_of_front_end(settings: Settings) -> RankGrid:
-    """The front end speaks for every rank of the deployment: it names the first one."""
-    from sglang.srt.runtime_context import get_parallel  # noqa: PLC0415 - same
+    """The front end speaks for every rank of the deployment: it names the first one and its EP group.
 
-    return RankGrid(settings.ep_group, 0, max(int(get_parallel().ep_size), 1))
+    A deployment of several groups (replicas, pipeline stages, MoE DP, attention DP without EP) has all its
+    requests with the first of them, and goodput per rank divides them by the EP ranks of that one.
+    """
+    return sglang_ranks.find_first_rank().grid(settings.ep_group)
 
 
 def grid_of_scheduler(settings: Settings) -> RankGrid:

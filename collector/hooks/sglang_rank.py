@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from moescope.collector.expert_load import Row
-from moescope.collector.expert_load_torch import TorchExpertCounter
 from moescope.collector.forward_pass import NO_LOAD, ForwardPass, pass_of
-from moescope.collector.hooks import sglang_batch, sglang_memory, sglang_placement
+from moescope.collector.hooks import sglang_batch, sglang_graphs, sglang_memory, sglang_placement
 from moescope.collector.hooks.sglang_setup import MakeRecorder, RankSetup, set_up
 from moescope.collector.live_recorder import LiveRecorder
+from moescope.collector.optional_part import OptionalPart
+from moescope.collector.pass_timing import PassTiming
 from moescope.schemas.errors import MoescopeError
 
 logger = logging.getLogger("moescope")
@@ -44,6 +44,9 @@ class RankWatch:
         self._has_started = False
         self._has_selected = False
         self._has_given_up = False
+        self._timing = OptionalPart("passes are not timed any more", self._stop_timing)
+        self._following = OptionalPart("the placement is not followed any more")
+        self._copies = OptionalPart("copies of KDA state are not counted any more")
 
     def use_metadata(self, metadata: Any) -> None:
         """Take SGLang's expert location metadata, or None where it has none for the model."""
@@ -55,13 +58,14 @@ class RankWatch:
 
     def attach(self, runner: Any) -> None:
         """The model of this model runner is loaded."""
+        self._attempt(sglang_graphs.pause_reads_during_captures, runner, self._reads_paused)
         if getattr(runner, "is_draft_worker", False):
             self._attempt(self._mute_draft, runner)
         elif self._setup is None:
             self._attempt(self._attach, runner)
 
     def take_stats(self, stats: Any) -> None:
-        """The scheduler in this process logs its state: SGLang's ``SchedulerStats``."""
+        """The scheduler in this process logs its state: SGLang's ``SchedulerStats``, None after the last."""
         if self._setup is not None:
             self._setup.pools.take(stats)
 
@@ -117,7 +121,14 @@ class RankWatch:
             setup.counter.set_layout(((Row.WARMUP, setup.max_rows),))
             self._ordinal_of_layer = {layer: i for i, layer in enumerate(setup.shape.moe_layers)}
             setup.recorder.poll(self._warn_if_nothing_is_selected)
-            _pause_reads_in(runner, "recapture_decode_cuda_graph", setup.counter)
+
+    @contextmanager
+    def _reads_paused(self) -> Iterator[None]:
+        if self._setup is None:
+            yield
+            return
+        with self._setup.reads_paused():
+            yield
 
     def _follow_placement(self, setup: RankSetup) -> None:
         if self._metadata is None:
@@ -157,12 +168,16 @@ class RankWatch:
             if isinstance(setup.recorder, LiveRecorder):
                 setup.recorder.start()
         if self._placement is not None:
-            self._placement.look()
+            self._following.attempt(self._placement.look)
         if setup.timing is not None:
-            self._start = setup.timing.begin()
-            setup.timing.look_into()
+            self._timing.attempt(self._start_time, setup.timing)
         self._lay_out(setup, batch)
-        sglang_memory.count_state_copies(setup.recorder, batch)
+        if not sglang_batch.continues_a_pass(batch):
+            self._copies.attempt(sglang_memory.count_state_copies, setup.recorder, batch)
+
+    def _start_time(self, timing: PassTiming) -> None:
+        self._start = timing.begin()
+        timing.look_into()
 
     def _lay_out(self, setup: RankSetup, batch: Any) -> None:
         segments = sglang_batch.segments_of(batch)
@@ -183,14 +198,18 @@ class RankWatch:
 
     def _end(self) -> None:
         if self._setup is not None and self._setup.timing is not None:
-            self._setup.timing.end(self._start, self._now)
+            self._timing.attempt(self._setup.timing.end, self._start, self._now)
+
+    def _stop_timing(self) -> None:
+        if self._setup is not None and self._setup.timing is not None:
+            self._setup.timing.stop()
 
     def _count(self, layer: int, ordinal: int, topk_ids: Any) -> None:
         setup = self._setup
         assert setup is not None  # noqa: S101 - for the type checker: the layer has an ordinal
         assert setup.counter is not None  # noqa: S101 - same
         self._has_selected = True
-        if not self._is_in_pass and not _is_captured(topk_ids):
+        if not self._is_in_pass and not sglang_graphs.is_captured(topk_ids):
             setup.counter.set_layout(((Row.WARMUP, setup.max_rows),))
         ids = setup.ranks.own_rows(topk_ids, _gathered_rows() if setup.ranks.is_gathered else None)
         if ids is None:
@@ -212,33 +231,12 @@ class RankWatch:
         self._has_given_up = True
         self._ordinal_of_layer = {}
         try:
-            if self._setup is not None and self._setup.timing is not None:
-                self._setup.timing.stop()
+            self._stop_timing()
             if self._setup is not None and self._setup.counter is not None:
                 # Captured graphs go on counting; into a row that is not load.
                 self._setup.counter.set_layout(())
         except Exception:
             logger.debug("moescope: could not take the hook back", exc_info=True)
-
-
-def _pause_reads_in(target: Any, name: str, counter: TorchExpertCounter) -> None:
-    """Graphs may be captured anew while the reporter's thread reads."""
-    original = getattr(target, name, None)
-    if original is None:
-        return
-
-    @functools.wraps(original)
-    def paused(*args: Any, **kwargs: Any) -> Any:
-        with counter.reads_paused():
-            return original(*args, **kwargs)
-
-    setattr(target, name, paused)
-
-
-def _is_captured(topk_ids: Any) -> bool:
-    return bool(
-        torch.compiler.is_compiling() or (topk_ids.is_cuda and torch.cuda.is_current_stream_capturing())
-    )
 
 
 def _gathered_rows() -> Any:

@@ -7,6 +7,7 @@ the whole batch, or, with attention DP, those gathered from every attention-DP r
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
@@ -122,30 +123,53 @@ def find_ranks() -> Ranks:
             "with --disable-attn-tp-gather some batches are split over attention TP and some are not; "
             "serve without it to count experts"
         )
-    # Data-parallel replicas are engines of their own; attention DP is one engine.
-    replicas = 1 if parallel.attn_dp_enabled else parallel.dp_size
-    return Ranks(
+    return dataclasses.replace(
+        find_first_rank(),
         tp_rank=parallel.tp_rank,
         pp_rank=parallel.pp_rank,
-        pp_size=parallel.pp_size,
         attn_tp_rank=parallel.attn_tp_rank,
-        attn_tp_size=parallel.attn_tp_size,
         attn_dp_rank=parallel.attn_dp_rank,
-        attn_dp_size=parallel.attn_dp_size,
         ep_rank=parallel.moe_ep_rank,
-        ep_size=parallel.moe_ep_size,
         moe_tp_rank=parallel.moe_tp_rank,
-        moe_tp_size=parallel.moe_tp_size,
         moe_dp_rank=parallel.moe_dp_rank,
-        moe_dp_size=parallel.moe_dp_size,
-        replica=(parallel.dp_rank or 0) if replicas > 1 else 0,
-        replicas=replicas,
+        replica=(parallel.dp_rank or 0) if _replicas(parallel) > 1 else 0,
         routes_own_rows=routes_own_rows,
     )
 
 
+def find_first_rank() -> Ranks:
+    """Return the deployment's first rank, from the sizes that every process of it has published."""
+    from sglang.srt.runtime_context import get_parallel  # noqa: PLC0415 - engines are imported where they are there
+
+    parallel = get_parallel()
+    return Ranks(
+        tp_rank=0,
+        pp_rank=0,
+        pp_size=parallel.pp_size,
+        attn_tp_rank=0,
+        attn_tp_size=parallel.attn_tp_size,
+        attn_dp_rank=0,
+        attn_dp_size=parallel.attn_dp_size,
+        ep_rank=0,
+        ep_size=parallel.moe_ep_size,
+        moe_tp_rank=0,
+        moe_tp_size=parallel.moe_tp_size,
+        moe_dp_rank=0,
+        moe_dp_size=parallel.moe_dp_size,
+        replicas=_replicas(parallel),
+    )
+
+
+def _replicas(parallel: Any) -> int:
+    """Data-parallel replicas are engines of their own; attention DP is one engine."""
+    return 1 if parallel.attn_dp_enabled else int(parallel.dp_size)
+
+
 def role_of_this_process() -> Role:
-    """Which phases this engine serves, from its disaggregation mode."""
+    """Which phases this engine serves now, from its disaggregation mode.
+
+    SGLang can switch it while it serves; what a process says of itself keeps the role that it started with.
+    """
     from sglang.srt.runtime_context import get_disagg  # noqa: PLC0415 - engines are imported where they are there
 
     return _ROLES.get(str(get_disagg().disaggregation_mode), Role.MIXED)

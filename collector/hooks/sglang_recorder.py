@@ -134,11 +134,11 @@ class _Calls:
         return self._inner.dump_record(*args, **kwargs)
 
 
-class _ListeningNoop(_Calls, sglang._ExpertDistributionRecorderNoop):  # type: ignore[misc]  # noqa: SLF001 - see listen()
+class _ListeningNoop(_Calls, sglang._ExpertDistributionRecorderNoop):  # type: ignore[misc]  # noqa: SLF001 - no types here; see listen()
     """In place of SGLang's empty recorder."""
 
 
-class _Listening(_Calls, sglang.ExpertDistributionRecorder):  # type: ignore[misc]
+class _Listening(_Calls, sglang.ExpertDistributionRecorder):  # type: ignore[misc]  # SGLang has no types here
     """Around SGLang's real recorder."""
 
     def with_current_layer(self, layer_idx: int) -> AbstractContextManager[Any]:

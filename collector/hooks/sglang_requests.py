@@ -22,11 +22,13 @@ class FrontEnd:
         meter: where the numbers go.
         requests: what counts the latencies and the contract.
         page_tokens: tokens of one page of the prefix cache; None where there is no prefix cache.
-        role: a prefill engine's requests end elsewhere, so only its prefix cache is told.
+        role: says which phases the engine serves now; SGLang may switch them while it serves. A prefill
+            engine's requests end elsewhere, so only its prefix cache is told; a decode engine's prompts were
+            looked up elsewhere, and SGLang hands it the same number of cached tokens once more.
     """
 
     def __init__(
-        self, meter: Meter, requests: RequestMetrics, *, page_tokens: int | None, role: Role = Role.MIXED
+        self, meter: Meter, requests: RequestMetrics, *, page_tokens: int | None, role: Callable[[], Role]
     ) -> None:
         self._meter = meter
         self._requests = requests
@@ -51,12 +53,16 @@ class FrontEnd:
         cached_tokens: int,
     ) -> None:
         """See :class:`~moescope.collector.hooks.sglang_collectors.RequestListener`."""
-        if self._role is not Role.PREFILL:
+        role = self._role()
+        if role is not Role.PREFILL:
             self._requests.finished(request_of(duration_seconds, token_seconds, output_tokens))
-        if self._page_tokens is not None:
+        if self._page_tokens is not None and role is not Role.DECODE:
             found = prefix_cache_tokens(prompt_tokens, cached_tokens, self._page_tokens)
             for result, tokens in found.items():
                 self._meter.add(metrics.PREFIX_CACHE_TOKENS, tokens, {RESULT: result.value})
+
+    def lose(self) -> None:
+        """See :class:`~moescope.collector.hooks.sglang_collectors.RequestListener`. It says no states."""
 
 
 class Scheduler:
@@ -65,7 +71,8 @@ class Scheduler:
     Args:
         meter: where the numbers go.
         requests: names the model.
-        take_stats: told of each state that is logged: the rank in the same process owns the caches.
+        take_stats: told of each state that is logged, and of None once nothing more is: the rank in the same
+            process owns the caches.
     """
 
     def __init__(self, meter: Meter, requests: RequestMetrics, take_stats: Callable[[Any], None]) -> None:
@@ -82,6 +89,12 @@ class Scheduler:
         self._meter.set_state(metrics.REQUESTS_RUNNING, stats.num_running_reqs.total)
         self._meter.set_state(metrics.REQUESTS_WAITING, stats.num_queue_reqs.total)
         self._take_stats(stats)
+
+    def lose(self) -> None:
+        """See :class:`~moescope.collector.hooks.sglang_collectors.SchedulerListener`."""
+        self._meter.forget_state(metrics.REQUESTS_RUNNING)
+        self._meter.forget_state(metrics.REQUESTS_WAITING)
+        self._take_stats(None)
 
 
 def request_of(duration_seconds: float, token_seconds: float | None, output_tokens: int) -> FinishedRequest:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,6 +54,7 @@ class RankSetup:
         counter: where ids are counted; None on a rank that only holds experts.
         max_rows: the most token rows of a pass.
         timing: times passes; None on a device without a clock.
+        waits: reads what DeepEP's kernels waited; None without DeepEP.
     """
 
     shape: ModelShape
@@ -61,6 +64,16 @@ class RankSetup:
     max_rows: int
     pools: sglang_memory.Pools
     timing: PassTiming | None
+    waits: sglang_waits.WaitWatch | None
+
+    @contextmanager
+    def reads_paused(self) -> Iterator[None]:
+        """Keep the reporter's thread from calling the device, while this thread captures a CUDA graph."""
+        with ExitStack() as paused:
+            for reads in (self.counter, self.waits):
+                if reads is not None:
+                    paused.enter_context(reads.reads_paused())
+            yield
 
 
 def set_up(runner: Any, metadata: Any, make_recorder: MakeRecorder) -> RankSetup | None:
@@ -100,6 +113,7 @@ def set_up(runner: Any, metadata: Any, make_recorder: MakeRecorder) -> RankSetup
         max_rows,
         pools=sglang_memory.Pools(runner, experts, _redundant_share(metadata)),
         timing=sglang_timing.time_passes(recorder, runner.device, shape, seams, settings),
+        waits=sglang_waits.watch_low_latency_waits(ranks.ep_size, runner.device) if counter else None,
     )
     _poll(setup, runner, settings)
     return setup
@@ -137,10 +151,9 @@ def _poll(setup: RankSetup, runner: Any, settings: Settings) -> None:
     recorder.poll(lambda: setup.pools.report(recorder))
     if settings.gpu_metrics and torch.device(runner.device).type == "cuda":
         watch_gpu(recorder, getattr(runner, "gpu_id", None))
-    if setup.counter is not None:
-        waits = sglang_waits.watch_low_latency_waits(setup.ranks.ep_size, runner.device)
-        if waits is not None:
-            recorder.poll(lambda: waits.report(recorder))
+    waits = setup.waits
+    if waits is not None:
+        recorder.poll(lambda: waits.report(recorder))
 
 
 def _redundant_share(metadata: Any) -> float:

@@ -14,7 +14,8 @@ import functools
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -60,6 +61,10 @@ class WaitCounter:
         since, self._read_ns = now - self._read_ns, now
         return since
 
+    def reads_paused(self) -> AbstractContextManager[None]:
+        """Keep other threads from calling the device, while this one captures a CUDA graph."""
+        return self._copy.paused()
+
 
 class WaitWatch:
     """Both stages' waits of one rank."""
@@ -73,6 +78,14 @@ class WaitWatch:
             ns_per_rank = counter.take_ns()
             if ns_per_rank.any():
                 meter.add_indexed(metrics.DISPATCH_WAIT, ns_per_rank, {STAGE: counter.stage.value})
+
+    @contextmanager
+    def reads_paused(self) -> Iterator[None]:
+        """See :meth:`WaitCounter.reads_paused`."""
+        with ExitStack() as paused:
+            for counter in self._counters:
+                paused.enter_context(counter.reads_paused())
+            yield
 
 
 def watch_low_latency_waits(num_ranks: int, device: Any) -> WaitWatch | None:

@@ -277,6 +277,58 @@ def test_a_failure_of_the_hook_ends_the_counting_and_not_the_pass(serve, hooked,
     ]
 
 
+def test_copies_of_state_are_counted_once_for_a_prefill_that_runs_in_parts(serve, hooked):
+    serve()
+    engine = Engine(hooked, config()).start()
+    ids = distinct_ids(7, 23, 16, torch.Generator().manual_seed(5))
+
+    for part, layers in enumerate(((1, 2), (3, 4))):
+        batch = batch_of(
+            ForwardMode.SPLIT_PREFILL,
+            [7],
+            extend_seq_lens_cpu=[7],
+            split_index=part,
+            mamba_cow_src_indices=[13, 23, 79],
+            mamba_prefill_track_mask_cpu=[True],
+        )
+        engine.forward(batch, lambda layer, layers=layers: ids if layer in layers else None)
+
+    hooked.close()
+    copies = {
+        r.attributes["moe.reason"]: r.value
+        for r in hooked.exporters["rank"].records(metrics.KDA_STATE_COPIES)
+    }
+    assert copies == {"copy_on_write": 3, "checkpoint": 1}
+    assert tokens_of(hooked) == {"prefill": 7}
+    assert counts_of(hooked, 5, 23)[0].sum() == 4 * 7 * 16
+
+
+@pytest.mark.parametrize("part", ["timing", "copies", "placement"])
+def test_a_part_that_fails_leaves_the_expert_load_as_it_is(serve, hooked, caplog, monkeypatch, part):
+    serve()
+    engine = Engine(hooked, config(), metadata=placed(torch.arange(23).repeat(5, 1), 23, 1)).start()
+    ids = distinct_ids(7, 23, 16, torch.Generator().manual_seed(5))
+    rank = hooked.hook.rank
+    if part == "timing":
+        monkeypatch.setattr(rank._setup.timing, "begin", [].pop)
+    elif part == "placement":
+        monkeypatch.setattr(rank._placement, "look", [].pop)
+
+    for _ in range(3):
+        batch = batch_of(ForwardMode.DECODE, [1] * 7)
+        if part == "copies":
+            batch.mamba_cow_src_indices = 13  # of another version
+        engine.forward(batch, lambda layer: ids if layer else None)
+
+    hooked.close()
+    assert counts_of(hooked, 5, 23)[1].sum() == 3 * 4 * 7 * 16
+    assert tokens_of(hooked) == {"decode": 21}
+    (logged,) = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
+    assert logged.endswith(("not timed any more; serving goes on", "any more; serving goes on"))
+    steps = observations(hooked.exporters["rank"], metrics.STEP_DURATION)
+    assert steps == ({} if part == "timing" else {("decode",): 3})
+
+
 def test_dense_models_and_deployments_out_of_reach_are_left_alone(serve, hooked, caplog):
     serve(enable_two_batch_overlap=True)
     engine = Engine(hooked, config()).start()

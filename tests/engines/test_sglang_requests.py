@@ -103,6 +103,48 @@ def test_a_prefill_engines_requests_end_elsewhere(serve, hooked):
     assert counters(hooked, metrics.PREFIX_CACHE_TOKENS, "moe.result")["miss"] == 23
 
 
+def test_after_a_switch_of_roles_a_front_end_counts_by_the_new_one(serve, hooked):
+    serve(enable_metrics=True, disaggregation_mode="prefill")
+    kind = hooked.hook.find_collector(
+        sglang.resolve_collector_class, "tokenizer", sglang.TokenizerMetricsCollector
+    )
+    collector = kind(server_args=get_context().server_args, labels=sglang.tokenizer_metric_labels())
+    finish(collector, 1.0, None, 1, prompt=13)
+
+    # As SGLang's front end does once its schedulers have switched.
+    get_context().override("tokenizer.pd_role_switch", disaggregation_mode="decode")
+    finish(collector, 1.0, 0.01, 23, prompt=79)
+
+    hooked.close()
+    assert counters(hooked, metrics.REQUEST_OUTPUT_TOKENS, "moe.contract") == {"met": 23}
+    assert counters(hooked, metrics.PREFIX_CACHE_TOKENS, "moe.result")["miss"] == 13
+
+
+@pytest.mark.parametrize(
+    ("deployment", "group", "ep_size"),
+    [
+        ({}, "0", 1),
+        ({"tp_size": 4, "ep_size": 4}, "0", 4),
+        ({"tp_size": 4, "ep_size": 2}, "0-moe-tp0", 2),
+        ({"tp_size": 2, "attn_dp_size": 2}, "0-attn-dp0", 1),
+        ({"pp_size": 2}, "0-pp0", 1),
+        ({"dp_size": 2}, "0-dp0", 1),
+    ],
+)
+def test_a_front_end_names_the_group_of_the_first_rank(serve, hooked, deployment, group, ep_size):
+    serve(enable_metrics=True, **deployment)
+    Engine(hooked, KimiLinearConfig(num_hidden_layers=3, num_experts=12, num_experts_per_token=2)).start()
+    kind = hooked.hook.find_collector(
+        sglang.resolve_collector_class, "tokenizer", sglang.TokenizerMetricsCollector
+    )
+    kind(server_args=get_context().server_args, labels=sglang.tokenizer_metric_labels())
+
+    rank, front_end = (recorder.identity.grid for recorder in hooked.recorders)
+
+    assert front_end == rank
+    assert (front_end.ep_group, front_end.ep_rank, front_end.ep_size) == (group, 0, ep_size)
+
+
 class Pool:
     """A memory pool by the three names that are read of it."""
 

@@ -1,6 +1,7 @@
 """DeepEP's waits, and what it says it sends: against stand-ins for its buffer, which needs several GPUs."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -128,6 +129,50 @@ def test_where_deepep_is_not_loaded_nothing_is_watched(monkeypatch):
     monkeypatch.delitem(sys.modules, "deep_ep", raising=False)
 
     assert watch_low_latency_waits(4, "cpu") is None
+
+
+class Capturing(Engine):
+    """Captures graphs as SGLang's model runner does, and notes whether another thread could read."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.could_read = []
+        self.updater = self.recapture_decode_cuda_graph  # handed out before the model is loaded
+
+    def init_decode_cuda_graph(self):
+        setup = self.hooked.hook.rank._setup
+        copies = [*setup.counter._copies(), *(counter._copy for counter in setup.waits._counters)]
+        assert len(copies) == 3
+        with ThreadPoolExecutor(1) as other:
+            free = [other.submit(copy._lock.acquire, blocking=False).result() for copy in copies]
+        self.could_read.append(any(free))
+
+    def init_prefill_cuda_graph(self):
+        Capturing.init_decode_cuda_graph(self)
+
+    def recapture_decode_cuda_graph(self):
+        self.init_decode_cuda_graph()
+
+    def _recapture_elastic_cuda_graphs(self):
+        self.init_decode_cuda_graph()
+
+
+def test_no_other_thread_reads_the_device_while_sglang_captures_graphs(buffer_class, serve, hooked):
+    serve()
+    config = KimiLinearConfig(num_hidden_layers=3, num_experts=13, num_experts_per_token=2)
+    engine = Capturing(hooked, config).start()
+    draft = Capturing(hooked, config, is_draft=True).start()
+
+    for runner in (engine, draft):
+        runner.updater()
+        runner.init_decode_cuda_graph()
+        runner.init_prefill_cuda_graph()
+        runner._recapture_elastic_cuda_graphs()
+
+    assert engine.could_read == draft.could_read == [False] * 4
+    with ThreadPoolExecutor(1) as other:  # and afterwards it may
+        reads = [counter.take_ns for counter in hooked.hook.rank._setup.waits._counters]
+        assert [other.submit(read).result().tolist() for read in reads] == [[0], [0]]
 
 
 def dispatch_layout(topk_idx, num_experts, num_ranks):

@@ -95,3 +95,30 @@ def test_state_copies_of_a_prefill_are_counted_by_their_reason(batch, copies):
     count_state_copies(tally, SimpleNamespace(**batch))  # type: ignore[arg-type]
 
     assert said(tally) == copies
+
+
+def test_what_is_in_use_is_forgotten_once_the_scheduler_tells_no_more():
+    kv = SimpleNamespace(size=1600, mem_usage=2.0, page_size=16)
+    states = SimpleNamespace(size=32, mem_usage=4.0)
+    runner = SimpleNamespace(token_to_kv_pool=kv, req_to_token_pool=SimpleNamespace(mamba_pool=states))
+    pools, tally = Pools(runner), Tally()
+    pools.take(SimpleNamespace(kv_used_tokens=400, mamba_used_tokens=8))
+    pools.report(tally)  # type: ignore[arg-type]
+    limits = {
+        "moe.memory.limit mla_kv_cache": 2 * GIB,
+        "moe.memory.limit kda_state": 4 * GIB,
+        "moe.mla_kv_cache.blocks.limit": 100,
+        "moe.kda_state.slots.limit": 32,
+    }
+    assert said(tally) == {
+        **limits,
+        "moe.memory.usage mla_kv_cache": GIB // 2,
+        "moe.memory.usage kda_state": GIB,
+        "moe.mla_kv_cache.blocks": 25,
+        "moe.kda_state.slots": 8,
+    }
+
+    pools.take(None)
+    pools.report(tally)  # type: ignore[arg-type]
+
+    assert said(tally) == limits

@@ -38,13 +38,12 @@ class Check:
     relative: float = 0.0
 
     def differing(self) -> list[Key]:
-        """Keys whose numbers differ; what is missing on one side is 0."""
-        return [
-            key
-            for key in self.expected.keys() | self.found.keys()
-            if abs(self.expected.get(key, 0) - self.found.get(key, 0))
-            > self.relative * abs(self.expected.get(key, 0))
-        ]
+        """Keys whose numbers differ; what is missing on one side is 0, and what is no number differs."""
+        return [key for key in self.expected.keys() | self.found.keys() if not self._agrees(key)]
+
+    def _agrees(self, key: Key) -> bool:
+        expected, found = self.expected.get(key, 0), self.found.get(key, 0)
+        return abs(expected - found) <= self.relative * abs(expected)
 
 
 class Store:
@@ -54,11 +53,19 @@ class Store:
         self._url = f"{parts.scheme}://{parts.netloc}/?database={database}&default_format=JSONCompactStrings"
         self._service = service
 
+    def has_column(self, view: str, column: str) -> bool:
+        where = f"database = currentDatabase() AND table = '{view}' AND name = '{column}'"
+        return self._rows(f"SELECT count() FROM system.columns WHERE {where}") != [["0"]]
+
     def numbers(self, select: str, view: str, keys: str, where: str = "1") -> list[list[str]]:
         """Rows of ``keys`` and what is selected, of this service."""
         grouped = f"GROUP BY {keys}" if keys else ""
         columns = f"{keys}, {select}" if keys else select
-        query = f"SELECT {columns} FROM {view} WHERE service = '{self._service}' AND {where} {grouped}"
+        return self._rows(
+            f"SELECT {columns} FROM {view} WHERE service = '{self._service}' AND {where} {grouped}"
+        )
+
+    def _rows(self, query: str) -> list[list[str]]:
         request = urllib.request.Request(self._url, data=query.encode())
         with urllib.request.urlopen(request, timeout=600) as answer:
             return json.load(answer)["data"]
@@ -103,10 +110,40 @@ def expert_activations(truth: dict[str, Any], store: Store) -> Iterator[Check]:
     by_layer: Counter[Key] = Counter()
     for (phase, layer, _, _), count in expected.items():
         by_layer[phase, layer, "n"] += count
-    found = store.table(_sums(n="load"), "rank_load", "phase, layer")
-    yield Check("rank_load", dict(by_layer), found, ROUNDING)
     found = store.table(_sums(n="tokens"), "expert_latency", "phase, layer")
     yield Check("expert_latency, tokens", dict(by_layer), found)
+
+
+def rank_load(truth: dict[str, Any], store: Store) -> Iterator[Check]:
+    """By rank: copies of an expert share its tokens evenly; each ratio follows from its own layer."""
+    expected: Counter[Key] = Counter()
+    unseen = _unseen(truth)
+    for group, part in _groups(truth):
+        for row, slots in enumerate(part["placement"]["physical_to_logical_map"]):
+            ranks = [slot * truth["ranks"] // len(slots) for slot in range(len(slots))]
+            held = [
+                (rank, expert)
+                for rank, expert in zip(ranks, slots, strict=True)
+                if expert >= 0 and (group, rank) not in unseen
+            ]
+            copies = Counter(expert for _, expert in held)
+            for phase, rows in part["expert_tokens"].items():
+                for rank, expert in held:
+                    key = (group, phase, str(truth["layers"][row]), str(rank))
+                    expected[*key, "load"] += rows[row][expert] / copies[expert]
+                    expected[*key, "wrong ratios"] = 0
+    layers = (
+        "SELECT *, avg(load) OVER (PARTITION BY time, service, ep_group, phase, layer) AS mean FROM rank_load"
+    )
+    wrong = _wrong("load_ratio", "load / mean", empty="mean = 0", then="load_ratio = 1")
+    keys = "ep_group, phase, layer, ep_rank"
+    found = store.table({"load": "sum(load)", "wrong ratios": wrong}, f"({layers})", keys)
+    yield Check("rank_load", dict(expected), found, ROUNDING)
+
+
+def _wrong(ratio: str, right: str, *, empty: str, then: str) -> str:
+    """Counts rows whose ratio does not follow from the row; NULL and NaN do not either."""
+    return f"countIf(NOT ifNull(if({empty}, {then}, abs({ratio} - {right}) <= {ROUNDING}), 0))"
 
 
 def expert_latency(truth: dict[str, Any], store: Store) -> Iterator[Check]:
@@ -134,9 +171,14 @@ def expert_memory(truth: dict[str, Any], store: Store) -> Iterator[Check]:
                     expected[group, str(rank), str(layer), str(expert), "bytes"] += each
     keys = "ep_group, ep_rank, layer, expert"
     found = store.table(_sums(replicas="replicas", bytes="bytes"), "expert_memory", keys)
-    unseen = {rank for rank, memory in _ranks(truth, "memory") if not memory}
+    unseen = _unseen(truth)
     seen = {key: value for key, value in expected.items() if (key[0], int(key[1])) not in unseen}
     yield Check("expert_memory", seen, found)
+
+
+def _unseen(truth: dict[str, Any]) -> set[tuple[str, int]]:
+    """Ranks that never reported: nobody knows what they hold."""
+    return {rank for rank, memory in _ranks(truth, "memory") if not memory}
 
 
 def _ranks(truth: dict[str, Any], name: str) -> Iterator[tuple[tuple[str, int], Any]]:
@@ -228,7 +270,16 @@ def memory(truth: dict[str, Any], store: Store) -> Iterator[Check]:
         for name, value in values.items()
     }
     columns = _newest(used="used_bytes", limit="limit_bytes")
-    yield Check("memory_by_pool", expected, store.table(columns, "memory_by_pool", "ep_group, ep_rank, pool"))
+    keys = "ep_group, ep_rank, pool"
+    yield Check("memory_by_pool", expected, store.table(columns, "memory_by_pool", keys))
+    expected = {
+        (*_text(rank), pool, "used_ratio"): values["used"] / values["limit"]
+        for rank, pools in _ranks(truth, "memory")
+        for pool, values in pools.items()
+        if values["limit"]
+    }
+    found = store.table(_newest(used_ratio="used_ratio"), "memory_by_pool", keys)
+    yield Check("memory_by_pool, ratio", expected, found, ROUNDING)
     expected = {
         (*_text(rank), name): value
         for rank, values in _ranks(truth, "cache")
@@ -241,13 +292,22 @@ def memory(truth: dict[str, Any], store: Store) -> Iterator[Check]:
     }
     yield Check("cache_state", expected, store.table(columns, "cache_state", "ep_group, ep_rank"))
     expected = {
-        (*_text(rank), name): value for rank, values in _ranks(truth, "gpu") for name, value in values.items()
+        (*_text(rank), name): value
+        for rank, values in _ranks(truth, "gpu")
+        for name, value in values.items()
+        if name != "utilization"
     }
     columns = {
         **_newest(memory_used_bytes="memory_used_bytes", memory_limit_bytes="memory_limit_bytes"),
         **_sums(sent_bytes="sent_bytes", received_bytes="received_bytes"),
     }
     yield Check("gpu", expected, store.table(columns, "gpu", "ep_group, ep_rank"))
+    if not _has_a_minute_per_window(truth, store):
+        print("gpu.utilization: windows shorter than a minute share a mean; not compared", file=sys.stderr)
+        return
+    expected = {(*_text(rank), "busy"): values["utilization"] for rank, values in _ranks(truth, "gpu")}
+    found = store.table(_newest(busy="utilization"), "gpu", "ep_group, ep_rank")
+    yield Check("gpu, utilization", expected, found, ROUNDING)
 
 
 def _text(rank: tuple[str, int]) -> tuple[str, str]:
@@ -263,6 +323,17 @@ def requests(truth: dict[str, Any], store: Store) -> Iterator[Check]:
     names = ("hit_tokens", "partial_hit_tokens", "miss_tokens")
     found = store.table(_sums(**{name: name for name in names}), "prefix_cache", "ep_group")
     yield Check("prefix_cache", expected, found)
+    of_all = " + ".join(names)
+    wrong = _wrong(
+        "hit_ratio",
+        f"(hit_tokens + partial_hit_tokens) / ({of_all})",
+        empty=f"{of_all} = 0",
+        then="isNull(hit_ratio)",
+    )
+    expected = {(group, "wrong ratios"): 0 for group, _ in _groups(truth)}
+    yield Check(
+        "prefix_cache, ratio", expected, store.table({"wrong ratios": wrong}, "prefix_cache", "ep_group")
+    )
     expected = {
         (group, metric, name): value
         for group, part in _groups(truth)
@@ -272,19 +343,37 @@ def requests(truth: dict[str, Any], store: Store) -> Iterator[Check]:
     columns = {"observations": "sum(observations)", "seconds": "sum(mean_seconds * observations)"}
     found = store.table(columns, "request_latency", "ep_group, metric")
     yield Check("request_latency", expected, found, ROUNDING)
+    yield from goodput(truth, store)
+    yield from request_load(truth, store)
+
+
+def goodput(truth: dict[str, Any], store: Store) -> Iterator[Check]:
+    """The ranks of every minute: a group that only prefills finishes nothing and costs as much."""
     expected = {
         (group, name): value for group, part in _groups(truth) for name, value in part["goodput"].items()
     }
-    names = ("requests", "good_requests", "output_tokens", "good_tokens")
-    found = store.table(_sums(**{name: name for name in names}), "goodput", "ep_group")
-    yield Check("goodput", expected, found)
-    yield from request_load(truth, store)
+    expected |= {(group, "most ranks"): part["goodput"]["ranks"] for group, part in _groups(truth)}
+    columns = {
+        **_sums(requests="requests", good_requests="good_requests"),
+        **_sums(output_tokens="output_tokens", good_tokens="good_tokens"),
+        "ranks": "min(ranks)",
+        "most ranks": "max(ranks)",
+    }
+    if not store.has_column("goodput", "covered_seconds"):  # such a store has rows of finished requests only
+        idle = {group for group, part in _groups(truth) if not part["goodput"]["requests"]}
+        expected = {key: value for key, value in expected.items() if key[0] not in idle}
+    yield Check("goodput", expected, store.table(columns, "goodput", "ep_group"))
+
+
+def _has_a_minute_per_window(truth: dict[str, Any], store: Store) -> bool:
+    """Whether no two windows share a minute; one more tells the end of the processes."""
+    minutes = store.table({"n": "uniqExact(time)"}, "request_load", "ep_group")
+    return set(minutes.values()) == {truth["windows"] + 1}
 
 
 def request_load(truth: dict[str, Any], store: Store) -> Iterator[Check]:
     """States: exact where each window has a minute of its own, and one more tells the end of the process."""
-    minutes = store.table({"n": "uniqExact(time)"}, "request_load", "ep_group")
-    if set(minutes.values()) != {truth["windows"] + 1}:
+    if not _has_a_minute_per_window(truth, store):
         print("request_load: windows shorter than a minute share a mean; not compared", file=sys.stderr)
         return
     expected = {
@@ -307,7 +396,7 @@ def health(truth: dict[str, Any], store: Store) -> Iterator[Check]:
 
 
 CHECKS: tuple[Callable[[dict[str, Any], Store], Iterator[Check]], ...] = (
-    *(expert_activations, expert_latency, expert_memory, failovers, rank_traffic, dispatch, steps),
+    *(expert_activations, rank_load, expert_latency, expert_memory, failovers, rank_traffic, dispatch, steps),
     *(memory, requests, health),
 )
 

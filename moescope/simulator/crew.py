@@ -19,7 +19,7 @@ from moescope.schemas.attributes import Component, Role
 from moescope.schemas.identity import EngineIdentity, Identity, ProcessIdentity
 from moescope.schemas.settings import Settings
 from moescope.schemas.topology import RankGrid
-from moescope.simulator.front import record_requests, record_scheduler
+from moescope.simulator.front import note_requests, record_requests, record_scheduler
 from moescope.simulator.group import SimulatedGroup
 from moescope.simulator.group_window import GroupWindow
 from moescope.simulator.process import SimulatedProcess
@@ -106,11 +106,13 @@ class Crew:
         return calls
 
     def note(self, window: GroupWindow) -> None:
-        """Add to the truth what was handed to the recorders of the ranks beside their meters."""
+        """Add to the truth what it does not learn from the meters: expert counts, and the requests' ends."""
         for phase in window.phases:
             for rank, counts in phase.counts.items():
                 if self._ranks[rank].is_reporting:
-                    self._truth.add_experts(phase.phase, counts)
+                    self._truth.add_experts(self.group.name, phase.phase, counts)
+        if self.group.role is not Role.PREFILL:
+            note_requests(self._truth.requests[self.group.name], window, self._settings)
         self._truth.lost[self.group.name] += window.lost
         self._truth.turned_away[self.group.name] += window.flow.turned_away
 

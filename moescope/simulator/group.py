@@ -80,7 +80,7 @@ class SimulatedGroup:
         self._slowness: FloatArray = np.ones(plan.ranks)
         self._rng = np.random.default_rng([plan.seed, 2, ordinal])
         self._jitter = self._rng.gamma(4, _JITTER_SECONDS / 4, plan.ranks)
-        self._prefill_share = _BUSIEST_PREFILL
+        self._prefill_share: FloatArray = np.full(self.engines, _BUSIEST_PREFILL)
         self._caches = GroupCaches(self.memory, self.engines)
         self._forecast = Forecast()
         self.flow = RequestFlow(self.engines)
@@ -115,10 +115,11 @@ class SimulatedGroup:
         taken_over = {Role.MIXED: flow.prefilled, Role.DECODE: handed_over}.get(self.role) or Requests.none()
         self.flow.decode(flow, taken_over, start, end, pace)
         prefill.tokens, decode.tokens = flow.prefill_tokens, flow.decode_tokens
-        prefill.steps = int((-(-prefill.tokens // CHUNK_TOKENS)).max())
-        decode.steps = self._decode_steps(decode, flow, end - start)
-        for phase in (prefill, decode):
-            phase.step_seconds = spread_steps(self._rng, phase.step.total, phase.steps)
+        chunks = (-(-prefill.tokens // CHUNK_TOKENS)).max()
+        steps = (np.full(self.engines, chunks), self._decode_steps(decode, flow, end - start))
+        for phase, by_engine in zip((prefill, decode), steps, strict=True):
+            phase.step_seconds = spread_steps(self._rng, phase.step.engines, by_engine)
+            phase.steps = np.repeat(by_engine, self.plan.tensor_parallel)
             phase.time_calls()
         return self._window(start, end, [prefill, decode], flow=flow, taken_over=taken_over, lost=lost)
 
@@ -191,30 +192,33 @@ class SimulatedGroup:
         """A phase without tokens yet, its pass timed."""
         share, reach = self._split.per_rank_share(self._load.chances(phase))
         if phase is Phase.PREFILL:
-            tokens = CHUNK_TOKENS * max(1.0, self.engines * min(self._prefill_share, 1.0))
-            per_engine = float(CHUNK_TOKENS)
+            tokens = CHUNK_TOKENS * max(1.0, float(np.minimum(self._prefill_share, 1.0).sum()))
+            per_engine = np.full(self.engines, float(CHUNK_TOKENS))
         else:
-            per_engine = max(len(self.flow.running) / self.engines, 1.0)
-            tokens = per_engine * self.engines
+            running = np.bincount(self.flow.running.engine, minlength=self.engines)
+            per_engine = np.maximum(running, 1.0)
+            tokens = float(per_engine.sum())
         step = self._model.time(
             share, reach, tokens=tokens, tokens_per_engine=per_engine, slowness=self._slowness * self.is_alive
         )
-        return PhaseWindow(phase, np.zeros(self.engines, dtype=np.int64), 0, step, share, reach, [])
+        none = np.zeros(self.engines, dtype=np.int64)
+        return PhaseWindow(phase, none, np.zeros(self.ranks, dtype=np.int64), step, share, reach, [])
 
     def _pace(self, prefill: StepTime, decode: StepTime) -> Pace:
         running = self.flow.running
         context = float((running.prompt + running.decoded).mean()) if len(running) else 0.0
         return Pace(
-            seconds_per_prefill_token=prefill.total / CHUNK_TOKENS,
-            decode_step_seconds=decode.total,
+            seconds_per_prefill_token=prefill.engines / CHUNK_TOKENS,
+            decode_step_seconds=decode.engines,
             shares_steps=self.role is Role.MIXED,
             seconds_between_starts=self.flow.hold_seconds / self._caches.room(context),
         )
 
     @staticmethod
-    def _decode_steps(decode: PhaseWindow, flow: FlowWindow, seconds: float) -> int:
-        most = int(decode.tokens.max())
-        return min(max(1, int(seconds / flow.seconds_per_decode_token)), most) if most else 0
+    def _decode_steps(decode: PhaseWindow, flow: FlowWindow, seconds: float) -> IntArray:
+        """Passes of each engine: int64 ``[engines]``; one without requests takes part with dummy rows."""
+        steps: IntArray = np.maximum((seconds / flow.seconds_per_decode_token).astype(np.int64), 1)
+        return np.minimum(steps, int(decode.tokens.max()))
 
     def _window(
         self,
@@ -226,7 +230,7 @@ class SimulatedGroup:
         taken_over: Requests,
         lost: int,
     ) -> GroupWindow:
-        waits = [wait_ns(phase.step, phase.steps, self._jitter) for phase in phases]
+        waits = [wait_ns(phase.step, phase.steps, self._jitter, self.is_alive) for phase in phases]
         return GroupWindow(
             start=start,
             end=end,
@@ -250,5 +254,6 @@ class SimulatedGroup:
 
     def _affordable(self) -> float:
         """How much of the ordinary load this group can take: 1 or less."""
-        busy = _PREFILL_TOKENS_PER_REQUEST * self._phase(Phase.PREFILL).step.total / CHUNK_TOKENS
+        pass_seconds = float(self._phase(Phase.PREFILL).step.engines.mean())
+        busy = _PREFILL_TOKENS_PER_REQUEST * pass_seconds / CHUNK_TOKENS
         return min(1.0, _BUSIEST_PREFILL / (busy * self.plan.requests_per_second))

@@ -24,11 +24,11 @@ class PhaseWindow:
     Attributes:
         phase: which.
         tokens: int64 ``[engines]``: token rows of each data-parallel engine.
-        steps: passes, the same for every rank.
+        steps: int64 ``[ep_size]``: passes of each rank; ranks of one engine have the same.
         step: one pass.
         share: float64 ``[num_moe_layers, ep_size]``: assignments that a token brings to each rank.
         reach: the same shape: chance that it brings any.
-        step_seconds: durations of the passes and how many took so long.
+        step_seconds: by engine: durations of the passes and how many took so long.
         counts: by rank that counts, int64 ``[num_moe_layers, num_experts]``.
         failovers: int64 ``[num_moe_layers, num_experts]``, by the rank that served.
         traffic: between the ranks.
@@ -37,11 +37,11 @@ class PhaseWindow:
 
     phase: Phase
     tokens: IntArray
-    steps: int
+    steps: IntArray
     step: StepTime
     share: FloatArray
     reach: FloatArray
-    step_seconds: list[tuple[float, int]]
+    step_seconds: list[list[tuple[float, int]]]
     counts: dict[int, IntArray] = field(default_factory=dict)
     failovers: dict[int, IntArray] = field(default_factory=dict)
     traffic: RankTraffic | None = None
@@ -51,7 +51,8 @@ class PhaseWindow:
         """Time of each rank's grouped expert kernels: int64 ``[ep_size, num_layers]``, ns."""
         ranks = self.step.experts.shape[1]
         nanoseconds = np.zeros((ranks, num_layers), dtype=np.int64)
-        nanoseconds[:, list(moe_layers)] = np.rint(self.step.experts.T * (self.steps * 1e9)).astype(np.int64)
+        of_a_pass = self.step.experts.T * 1e9
+        nanoseconds[:, list(moe_layers)] = np.rint(of_a_pass * self.steps[:, None]).astype(np.int64)
         return nanoseconds
 
     def time_calls(self) -> None:
@@ -62,7 +63,18 @@ class PhaseWindow:
         }
 
 
-def spread_steps(rng: np.random.Generator, seconds: float, steps: int) -> list[tuple[float, int]]:
-    """Passes that last ``seconds`` on average, as a few durations and how many took so long."""
+def spread_steps(
+    rng: np.random.Generator, seconds: FloatArray, steps: IntArray
+) -> list[list[tuple[float, int]]]:
+    """Passes of each engine, as a few durations and how many took so long.
+
+    Args:
+        rng: decides.
+        seconds: float64 ``[engines]``: how long a pass lasts on average.
+        steps: int64 ``[engines]``: passes.
+    """
     counts = rng.multinomial(steps, np.full(len(_SPREAD), 1 / len(_SPREAD)))
-    return [(seconds * times, int(count)) for times, count in zip(_SPREAD, counts, strict=True) if count]
+    return [
+        [(mean * times, count) for times, count in zip(_SPREAD, row, strict=True) if count]
+        for mean, row in zip(seconds.tolist(), counts.tolist(), strict=True)
+    ]

@@ -38,7 +38,7 @@ def record_rank(
     engine = rank // group.plan.tensor_parallel
     excluded = dict.fromkeys((Excluded.PADDING, Excluded.DUMMY), 0)
     for phase in window.phases:
-        _steps(meter, phase, int(phase.tokens[engine]), excluded)
+        _steps(meter, phase, engine, int(phase.steps[rank]), excluded)
         _dispatch(meter, phase, rank)
         _traffic(meter, phase, rank)
         _experts(meter, group, phase, rank)
@@ -52,14 +52,14 @@ def record_rank(
     _memory(meter, group, window, rank, engine)
 
 
-def _steps(meter: Meter, phase: PhaseWindow, tokens: int, excluded: dict[Excluded, int]) -> None:
+def _steps(meter: Meter, phase: PhaseWindow, engine: int, steps: int, excluded: dict[Excluded, int]) -> None:
     at = {a.PHASE: phase.phase.value}
-    for seconds, times in phase.step_seconds:
+    for seconds, times in phase.step_seconds[engine]:
         meter.observe(metrics.STEP_DURATION, seconds, at, times=times)
-    if not phase.steps:
+    if not steps:
         return
-    fewer, more = divmod(tokens, phase.steps)
-    for rows, times in ((fewer, phase.steps - more), (fewer + 1, more)):
+    fewer, more = divmod(int(phase.tokens[engine]), steps)
+    for rows, times in ((fewer, steps - more), (fewer + 1, more)):
         if times:
             meter.observe(metrics.STEP_TOKENS, rows, at, times=times)
             if phase.phase is Phase.DECODE:
@@ -69,7 +69,7 @@ def _steps(meter: Meter, phase: PhaseWindow, tokens: int, excluded: dict[Exclude
 
 
 def _dispatch(meter: Meter, phase: PhaseWindow, rank: int) -> None:
-    if phase.steps:
+    if phase.steps[rank]:
         for stage, (buckets, seconds) in phase.calls.items():
             at = {a.STAGE: stage.value, a.PHASE: phase.phase.value}
             meter.add_distribution(metrics.DISPATCH_DURATION, buckets[rank], float(seconds[rank]), at)
@@ -92,7 +92,7 @@ def _traffic(meter: Meter, phase: PhaseWindow, rank: int) -> None:
 
 
 def _experts(meter: Meter, group: SimulatedGroup, phase: PhaseWindow, rank: int) -> None:
-    if phase.steps:
+    if phase.steps[rank]:
         nanoseconds = phase.group_ns(group.shape.moe_layers, group.shape.num_layers)[rank]
         meter.add_indexed(metrics.EXPERT_GROUP_DURATION, nanoseconds, {a.PHASE: phase.phase.value})
     if rank in phase.failovers:

@@ -93,17 +93,17 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a group works in a window.
+    """How fast the engines of a group work in a window; arrays are float64 ``[engines]``.
 
     Attributes:
-        seconds_per_prefill_token: of one engine.
-        decode_step_seconds: one pass over the running requests.
+        seconds_per_prefill_token: of each engine.
+        decode_step_seconds: one pass over an engine's running requests.
         shares_steps: whether prefill and decode compete for the same ranks.
-        seconds_between_starts: float64 ``[engines]``: what the caches' room allows; 0 is no limit.
+        seconds_between_starts: what the caches' room allows; 0 is no limit.
     """
 
-    seconds_per_prefill_token: float
-    decode_step_seconds: float
+    seconds_per_prefill_token: FloatArray
+    decode_step_seconds: FloatArray
     shares_steps: bool
     seconds_between_starts: FloatArray
 
@@ -115,8 +115,8 @@ class FlowWindow:
     Attributes:
         prefill_tokens: token rows computed.
         decode_tokens: token rows computed; a request's first token comes with its prefill.
-        prefill_share: of the window, what the busiest part of the group spent on prefill.
-        seconds_per_decode_token: what a request waits for its next token.
+        prefill_share: float64: part of the window that each engine spent on prefill.
+        seconds_per_decode_token: float64: what a request of each engine waits for its next token.
         started: requests whose prefill began; their cache look-ups count now.
         prefilled: requests that got their first token.
         finished: requests that are over, and when: float64 ``[requests]``.
@@ -125,8 +125,8 @@ class FlowWindow:
 
     prefill_tokens: IntArray
     decode_tokens: IntArray
-    prefill_share: float
-    seconds_per_decode_token: float
+    prefill_share: FloatArray
+    seconds_per_decode_token: FloatArray
     started: Requests
     prefilled: Requests
     finished: Requests
@@ -155,7 +155,7 @@ class RequestFlow:
         queue = self.queued.and_(Requests.of(arrivals))
         queue = queue.where(np.lexsort((queue.arrival, np.isnan(queue.started), queue.engine)))
         service = np.maximum(
-            queue.todo * pace.seconds_per_prefill_token,
+            queue.todo * pace.seconds_per_prefill_token[queue.engine],
             np.where(np.isnan(queue.started), pace.seconds_between_starts[queue.engine], 0.0),
         )
         done_at = _done_at(queue.engine, np.maximum(queue.arrival, start), service)
@@ -182,7 +182,7 @@ class RequestFlow:
         return FlowWindow(
             prefill_tokens=_sums(queue.engine, computed, self.engines),
             decode_tokens=np.zeros(self.engines, dtype=np.int64),
-            prefill_share=float(busy.mean() / (end - start)) if pace.seconds_per_prefill_token else 0.0,
+            prefill_share=busy / (end - start),
             seconds_per_decode_token=pace.decode_step_seconds,
             started=queue.where(is_new),
             prefilled=queue.where(is_done),
@@ -193,9 +193,10 @@ class RequestFlow:
 
     def decode(self, window: FlowWindow, taken_over: Requests, start: float, end: float, pace: Pace) -> None:
         """Let the running requests and ``taken_over`` decode until the window ends; fills in ``window``."""
-        share = min(window.prefill_share, _LARGEST_PREFILL_SHARE) if pace.shares_steps else 0.0
-        token_seconds = pace.decode_step_seconds / (1 - share)
+        share = np.minimum(window.prefill_share, _LARGEST_PREFILL_SHARE) * pace.shares_steps
+        window.seconds_per_decode_token = pace.decode_step_seconds / (1 - share)
         running = self.running.and_(taken_over)
+        token_seconds = window.seconds_per_decode_token[running.engine]
         begun = np.maximum(running.ready, start)
         possible = running.progress + np.maximum(end - begun, 0) / token_seconds
         left = running.output - 1 - running.decoded
@@ -205,7 +206,6 @@ class RequestFlow:
         running.progress = np.where(is_over, 0.0, possible - decoded)
         running.decoded = running.decoded + decoded
         window.decode_tokens = _sums(running.engine, decoded, self.engines)
-        window.seconds_per_decode_token = token_seconds
         window.finished = running.where(is_over)
         window.finished_at = finished_at[is_over]
         self.running = running.where(~is_over)

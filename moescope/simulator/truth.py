@@ -12,7 +12,7 @@ from moescope.collector.recorder import Meter
 from moescope.collector.tally import NO_ATTRIBUTES
 from moescope.schemas.attributes import EXCLUDED, PHASE, Component, Excluded, Phase
 from moescope.schemas.metrics import TOKENS, Metric
-from moescope.schemas.records import Attributes, AttributeValue, IntArray
+from moescope.schemas.records import Attributes, AttributeValue, FloatArray, IntArray
 from moescope.schemas.topology import ModelShape
 
 AttributeKey: TypeAlias = tuple[tuple[str, AttributeValue], ...]
@@ -127,10 +127,30 @@ class Witness:
         return self._meter.close(timeout_seconds)
 
 
+class RequestTruth:
+    """What became of a group's requests, from the simulated requests themselves and not from their metrics.
+
+    Attributes:
+        goodput: requests and output tokens, all and those that kept the contract.
+        latency: observations and their sum in seconds, by the view's word for the metric.
+    """
+
+    def __init__(self) -> None:
+        self.goodput = dict.fromkeys(("requests", "good_requests", "output_tokens", "good_tokens"), 0)
+        self.latency: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+
+    def add_latencies(self, name: str, seconds: FloatArray) -> None:
+        """Add what some requests waited: float64 ``[requests]``."""
+        count, total = self.latency[name]
+        self.latency[name] = count + len(seconds), total + float(seconds.sum())
+
+
 class Truth:
     """What a fleet emitted.
 
     Attributes:
+        requests: what became of them, by EP group.
+        experts: assignments by EP group and phase, int64 ``[num_moe_layers, num_experts]``.
         lost: requests that a dead rank took with it, by EP group.
         turned_away: requests that nobody served, by EP group.
         active_windows: windows in which each scenario was on.
@@ -143,21 +163,25 @@ class Truth:
         self.active_windows: dict[str, int] = defaultdict(int)
         self.windows = 0
         size = (shape.num_moe_layers, shape.num_experts)
-        self._counts: dict[Phase, IntArray] = {phase: np.zeros(size, dtype=np.int64) for phase in Phase}
+        self.requests: dict[str, RequestTruth] = defaultdict(RequestTruth)
+        self.experts: dict[tuple[str, Phase], IntArray] = defaultdict(lambda: np.zeros(size, dtype=np.int64))
         self._ledgers: dict[tuple[str, Component, int], Ledger] = defaultdict(Ledger)
 
     def ledger(self, ep_group: str, component: Component, ep_rank: int) -> Ledger:
         """The ledger of one place in the fleet; processes that follow each other there share it."""
         return self._ledgers[ep_group, component, ep_rank]
 
-    def add_experts(self, phase: Phase, tokens_per_layer_expert: IntArray) -> None:
+    def add_experts(self, ep_group: str, phase: Phase, tokens_per_layer_expert: IntArray) -> None:
         """Add what one rank recorded."""
-        self._counts[phase] += tokens_per_layer_expert
+        self.experts[ep_group, phase] += tokens_per_layer_expert
 
     def counts(self, phase: Phase) -> IntArray:
-        """Assignments so far: int64 ``[num_moe_layers, num_experts]``."""
-        return self._counts[phase]
+        """Assignments of all groups so far: int64 ``[num_moe_layers, num_experts]``, caller-owned."""
+        counts = np.zeros((self.shape.num_moe_layers, self.shape.num_experts), dtype=np.int64)
+        for (_, of), of_group in self.experts.items():
+            counts += of_group if of is phase else 0
+        return counts
 
     def total(self) -> int:
         """Assignments of all layers and phases."""
-        return sum(int(counts.sum()) for counts in self._counts.values())
+        return sum(int(counts.sum()) for counts in self.experts.values())

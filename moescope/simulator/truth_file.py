@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,9 @@ from moescope.simulator.group import SimulatedGroup
 from moescope.simulator.plan import FleetPlan
 from moescope.simulator.rank import gpu_of
 from moescope.simulator.scenarios import plant_of
-from moescope.simulator.truth import Ledger, Truth, key_of
+from moescope.simulator.truth import Ledger, RequestTruth, Truth, key_of
 
-LATENCIES: Mapping[str, Metric] = {
-    "ttft": metrics.TIME_TO_FIRST_TOKEN,
-    "tpot": metrics.TIME_PER_OUTPUT_TOKEN,
-    "itl": metrics.INTER_TOKEN_LATENCY,
-    "queue": metrics.REQUEST_QUEUE_DURATION,
-    "e2e": metrics.REQUEST_DURATION,
-}
+LATENCIES = ("ttft", "tpot", "itl", "queue", "e2e")
 
 
 def write_truth(
@@ -69,6 +63,7 @@ def _group(truth: Truth, group: SimulatedGroup) -> dict[str, Any]:
     frontend = truth.ledger(group.name, Component.FRONTEND, 0)
     return {
         "role": group.role.value,
+        "expert_tokens": {phase.value: truth.experts[group.name, phase].tolist() for phase in Phase},
         "tokens": _tokens(ranks),
         "steps": _steps(ranks),
         "dispatch": _dispatch(ranks),
@@ -106,8 +101,8 @@ def _group(truth: Truth, group: SimulatedGroup) -> dict[str, Any]:
                 ("waiting", metrics.REQUESTS_WAITING),
             )
         },
-        "latency": {name: _latency(frontend, metric) for name, metric in LATENCIES.items()},
-        "goodput": _goodput(frontend),
+        "latency": {name: _latency(truth.requests[group.name], frontend, name) for name in LATENCIES},
+        "goodput": {**truth.requests[group.name].goodput, "ranks": group.ranks},
         "lost_requests": truth.lost[group.name],
         "turned_away_requests": truth.turned_away[group.name],
     }
@@ -246,9 +241,10 @@ def _cache(ledger: Ledger) -> dict[str, int]:
     }
 
 
-def _gpu(ledger: Ledger, rank: int) -> dict[str, int]:
+def _gpu(ledger: Ledger, rank: int) -> dict[str, int | float]:
     at = {a.HW_ID: gpu_of(rank)}
     return {
+        "utilization": ledger.states.get(key_of(metrics.GPU_UTILIZATION, at), 0.0),
         "memory_used_bytes": int(ledger.states.get(key_of(metrics.GPU_MEMORY_USAGE, at), 0)),
         "memory_limit_bytes": int(ledger.states.get(key_of(metrics.GPU_MEMORY_LIMIT, at), 0)),
         "sent_bytes": _counter(ledger, metrics.GPU_IO, {**at, a.DIRECTION: a.Direction.TRANSMIT.value}),
@@ -256,19 +252,12 @@ def _gpu(ledger: Ledger, rank: int) -> dict[str, int]:
     }
 
 
-def _latency(ledger: Ledger, metric: Metric) -> dict[str, int | float]:
-    found = [item for key, item in ledger.distributions.items() if key[0] == metric.name]
-    return {"observations": sum(map(_count, found)), "seconds": sum(map(_total, found))}
-
-
-def _goodput(ledger: Ledger) -> dict[str, int]:
-    def both(metric: Metric) -> int:
-        return sum(_counter(ledger, metric, {a.CONTRACT: contract.value}) for contract in a.Contract)
-
-    met = {a.CONTRACT: a.Contract.MET.value}
-    return {
-        "requests": both(metrics.REQUESTS_FINISHED),
-        "good_requests": _counter(ledger, metrics.REQUESTS_FINISHED, met),
-        "output_tokens": both(metrics.REQUEST_OUTPUT_TOKENS),
-        "good_tokens": _counter(ledger, metrics.REQUEST_OUTPUT_TOKENS, met),
-    }
+def _latency(requests: RequestTruth, frontend: Ledger, name: str) -> dict[str, int | float]:
+    """From the simulated requests, but the gaps between tokens: those exist only as they are reported."""
+    if name == "itl":
+        found = [
+            item for key, item in frontend.distributions.items() if key[0] == metrics.INTER_TOKEN_LATENCY.name
+        ]
+        return {"observations": sum(map(_count, found)), "seconds": sum(map(_total, found))}
+    observations, seconds = requests.latency[name]
+    return {"observations": observations, "seconds": seconds}

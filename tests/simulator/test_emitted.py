@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from moescope.collector.requests import FinishedRequest
 from moescope.exporters.otlp_config import load_otlp_config
 from moescope.schemas.metrics import METRICS
 from moescope.schemas.settings import load_settings
@@ -63,11 +64,12 @@ def test_a_token_is_sent_once_to_a_rank_however_many_of_its_experts_live_there(e
 
 
 def test_steps_hold_the_tokens_that_were_counted(emit):
-    [group] = emit(model="mixtral")["groups"].values()
+    [group] = emit(model="mixtral", tensor_parallel=2)["groups"].values()
 
     for phase in ("prefill", "decode"):
-        assert group["steps"][phase]["tokens"] == group["tokens"][phase]["none"]
-        assert len(set(group["steps"][phase]["steps"])) == 1, "ranks of a group step together"
+        assert group["steps"][phase]["tokens"][::2] == group["tokens"][phase]["none"][::2]
+        steps = group["steps"][phase]["steps"]
+        assert steps[::2] == steps[1::2], "ranks of an engine step together"
     layers = MODEL_SHAPES["mixtral"].num_moe_layers
     assert group["dispatch"]["decode"]["combine"]["calls"] == [
         steps * layers for steps in group["steps"]["decode"]["steps"]
@@ -134,3 +136,15 @@ def test_a_rank_of_k3_sends_fewer_than_250_points_a_window_after_its_first(emit,
     later = [count for (instance, end), count in points.items() if end != first[instance]]
     assert len(later) >= 4
     assert max(later) < 250
+
+
+def test_truth_of_requests_does_not_follow_their_metrics(emit, monkeypatch: pytest.MonkeyPatch):
+    right = emit(model="mixtral")["groups"]["0"]
+    monkeypatch.setattr(FinishedRequest, "keeps", lambda *_, **__: False)
+    monkeypatch.setattr(FinishedRequest, "token_seconds", 13.0)
+
+    wrong = emit(model="mixtral")["groups"]["0"]
+
+    assert right["goodput"]["good_requests"] > 0
+    assert wrong["goodput"] == right["goodput"]
+    assert wrong["latency"]["tpot"] == right["latency"]["tpot"]

@@ -10,7 +10,8 @@ import numpy as np
 from moescope.analysis.coverage import Coverage, read_coverage
 from moescope.analysis.expert_load import TimeArray
 from moescope.analysis.span import Span
-from moescope.analysis.store import Store, column_as_array, lock, locked_int64
+from moescope.analysis.store import Store, lock, locked_int64
+from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import Excluded, Phase
 from moescope.schemas.records import FloatArray, IntArray
 
@@ -51,17 +52,14 @@ def read_computed_tokens(store: Store, span: Span) -> ComputedTokens:
     Raises:
         StoreError: the store cannot answer.
     """
-    table = store.query("computed_tokens", step_seconds=span.step_seconds, **span.params())
-    kinds = [
-        TokenKind(Phase(phase) if phase else None, Excluded(excluded))
-        for phase, excluded in zip(
-            table.column("phase").to_pylist(), table.column("excluded").to_pylist(), strict=True
-        )
-    ]
+    stored = store.query("computed_tokens", step_seconds=span.step_seconds, **span.params()).to_pylist()
+    known = known_rows(stored, "excluded", Excluded)
+    unphased = [row for row in known if not row["phase"]]
+    rows = known_rows([row for row in known if row["phase"]], "phase", Phase) + unphased
     return arrange_tokens(
-        kinds,
-        column_as_array(table, "time_ms").astype("datetime64[ms]"),
-        locked_int64(column_as_array(table, "tokens")),
+        [TokenKind(Phase(row["phase"]) if row["phase"] else None, Excluded(row["excluded"])) for row in rows],
+        np.array([row["time_ms"] for row in rows], dtype="datetime64[ms]"),
+        locked_int64([row["tokens"] for row in rows]),
         read_coverage(store, span),
     )
 

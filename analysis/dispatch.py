@@ -16,6 +16,9 @@ from moescope.schemas.attributes import DispatchStage, Phase
 from moescope.schemas.records import FloatArray, IntArray
 
 DISPATCH_METRICS: Final = (metrics.DISPATCH_DURATION,)
+CYCLES_WORDS: Final = "The engine counts clock cycles, summed over warps: this compares ranks and is no time."
+_CYCLE_ENGINES: Final = frozenset({"sglang"})
+"""Engines that hand on what DeepEP's kernels count."""
 _MINUTE: Final = 60.0
 
 
@@ -29,6 +32,7 @@ class WaitMatrix:
             ranks that reported nothing.
         waited_seconds: float64 ``[ranks]``, what each rank waited in all.
         caused_seconds: float64 ``[ranks]``, what all others waited for each rank.
+        is_time: False where any of it is clock cycles summed over warps: only ratios mean something then.
     """
 
     stage: DispatchStage
@@ -36,6 +40,19 @@ class WaitMatrix:
     seconds: FloatArray
     waited_seconds: FloatArray
     caused_seconds: FloatArray
+    is_time: bool = True
+
+    @property
+    def of_mean_pair(self) -> FloatArray:
+        """Each wait over the mean one of two ranks: float64 ``[ranks, peers]``; 0 where nobody waited."""
+        apart = self.seconds[~np.eye(len(self.ranks), dtype=bool)]
+        known = apart[~np.isnan(apart)]
+        return self.seconds / ((known.mean() if len(known) else 0.0) or 1.0)
+
+    @property
+    def caused_of_mean(self) -> FloatArray:
+        """What the others waited for each rank, over the mean of the ranks: float64 ``[ranks]``."""
+        return self.caused_seconds / (float(self.caused_seconds.mean()) or 1.0)
 
     def per_minute(self, seconds: float) -> FloatArray:
         """Seconds waited in each minute of a span of ``seconds``: float64 ``[ranks, peers]``."""
@@ -74,16 +91,23 @@ def read_waits(store: Store, span: Span) -> Mapping[DispatchStage, WaitMatrix]:
     stages = column_as_array(table, "stage")
     reporters, peers = (locked_int64(column_as_array(table, name)) for name in ("ep_rank", "peer_rank"))
     seconds = column_as_array(table, "wait_seconds").astype(np.float64)
+    engines = store.query("wait_engines", **span.params()).column("engine").to_pylist()
+    is_time = _CYCLE_ENGINES.isdisjoint(engines)
     found = {}
     for stage in DispatchStage:
         rows = stages == stage.value
         if rows.any():
-            found[stage] = arrange_waits(stage, reporters[rows], peers[rows], seconds[rows])
+            found[stage] = arrange_waits(stage, reporters[rows], peers[rows], seconds[rows], is_time=is_time)
     return found
 
 
 def arrange_waits(
-    stage: DispatchStage, reporters: IntArray, peers: IntArray, seconds: FloatArray
+    stage: DispatchStage,
+    reporters: IntArray,
+    peers: IntArray,
+    seconds: FloatArray,
+    *,
+    is_time: bool = True,
 ) -> WaitMatrix:
     """Arrange (reporting rank, peer rank, seconds) as a matrix."""
     ranks = np.union1d(reporters, peers)
@@ -94,4 +118,5 @@ def arrange_waits(
         *(stage, locked_int64(ranks), lock(matrix)),
         lock(np.nansum(matrix, axis=1)),
         lock(np.nansum(matrix, axis=0)),
+        is_time,
     )

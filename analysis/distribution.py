@@ -65,7 +65,7 @@ class BucketRow:
     Attributes:
         time_ms: start of the step, Unix milliseconds.
         bounds: float64 ``[bounds]``; empty where the sender has no buckets.
-        counts: float64 ``[bounds + 1]``.
+        counts: float64 ``[bounds + 1]``, or empty where the sender has no buckets.
         observations: how many, with or without buckets.
         total: sum of the values.
     """
@@ -151,6 +151,8 @@ def describe_distribution(metric: Metric, rows: Sequence[BucketRow]) -> Distribu
     for row, at in zip(rows, step, strict=True):
         observations[at] += row.observations
         totals[at] += row.total
+        if len(row.counts) != len(row.bounds) + 1:
+            continue  # A histogram may come without buckets: it has a mean and no percentiles.
         if np.array_equal(row.bounds, bounds):
             counts[at] += row.counts
         elif len(row.bounds):

@@ -12,6 +12,7 @@ from moescope.analysis import words
 from moescope.analysis.expert_load import TimeArray
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store, column_as_array, lock
+from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import DurationSource, FailoverReason, Phase
 from moescope.schemas.records import FloatArray
 
@@ -47,11 +48,18 @@ class ExpertMemory:
 
     Attributes:
         copies: by EP rank, how many it holds.
-        bytes_total: of all copies together.
+        bytes_total: of the copies whose rank says how large they are.
+        sized_copies: how many those are.
     """
 
     copies: Mapping[int, int]
     bytes_total: int
+    sized_copies: int
+
+    @property
+    def bytes_each(self) -> float:
+        """Of one copy, the mean of those whose size is known."""
+        return self.bytes_total / self.sized_copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +89,11 @@ def read_expert_costs(store: Store, span: Span, layer: int, expert: int) -> Expe
     latency = store.query("expert_latency", step_seconds=span.step_seconds, **which, **span.params())
     failovers = store.query("expert_failovers", **which, **span.params()).to_pylist()
     memory = store.query("expert_memory", service=span.service, ep_group=span.ep_group, **which).to_pylist()
-    copies = {row["ep_rank"]: row["replicas"] for row in memory if row["replicas"]}
-    size = sum(row["bytes"] or 0 for row in memory)
+    failed = known_rows(failovers, "reason", FailoverReason)
     return ExpertCosts(
         *(layer, expert, _by_phase(latency)),
-        ExpertMemory(copies, size) if size else None,
-        {FailoverReason(row["reason"]): row["failovers"] for row in failovers},
+        _memory(memory),
+        {FailoverReason(row["reason"]): row["failovers"] for row in failed},
     )
 
 
@@ -94,14 +101,7 @@ def describe_costs(costs: ExpertCosts) -> str:
     """Weights and failovers in sentences; empty where nothing is stored."""
     parts = []
     if costs.memory is not None:
-        copies = sum(costs.memory.copies.values())
-        each = words.binary_bytes(costs.memory.bytes_total / copies)
-        whole = words.binary_bytes(costs.memory.bytes_total)
-        parts.append(
-            f"Its weights take {each}."
-            if copies == 1
-            else f"Its weights take {whole}: {words.copies(copies)} of {each}."
-        )
+        parts.append(_describe_memory(costs.memory))
     if costs.failovers:
         times = words.count(sum(costs.failovers.values()), "time")
         reasons = ", ".join(
@@ -110,6 +110,31 @@ def describe_costs(costs: ExpertCosts) -> str:
         )
         parts.append(f"Another copy stood in for it {times} in this window ({reasons}).")
     return " ".join(parts)
+
+
+def _memory(rows: list[dict[str, Any]]) -> ExpertMemory | None:
+    """Ranks that do not say how large an expert is hold copies of it and no bytes."""
+    held = [row for row in rows if row["replicas"]]
+    sized = [row for row in held if row["bytes"]]
+    if not sized:
+        return None
+    return ExpertMemory(
+        {row["ep_rank"]: row["replicas"] for row in held},
+        sum(row["bytes"] for row in sized),
+        sum(row["replicas"] for row in sized),
+    )
+
+
+def _describe_memory(memory: ExpertMemory) -> str:
+    copies, each = sum(memory.copies.values()), words.binary_bytes(memory.bytes_each)
+    if copies == 1:
+        return f"Its weights take {each}."
+    if memory.sized_copies < copies:
+        return (
+            f"Its weights take {each} a copy; it has {words.copies(copies)}, and the size of "
+            f"{memory.sized_copies} is reported."
+        )
+    return f"Its weights take {words.binary_bytes(memory.bytes_total)}: {words.copies(copies)} of {each}."
 
 
 def _by_phase(table: Any) -> Mapping[Phase, ExpertLatency]:

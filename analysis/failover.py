@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store
+from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import FailoverReason
 
 
@@ -41,7 +42,8 @@ def read_failovers(store: Store, span: Span, *, limit: int = 100) -> Failovers:
     Raises:
         StoreError: the store cannot answer.
     """
-    rows = store.query("failovers", limit=limit, **span.params()).to_pylist()
+    stored = store.query("failovers", limit=limit, **span.params()).to_pylist()
+    rows = known_rows(stored, "reason", FailoverReason)
     by_reason: dict[FailoverReason, int] = {}
     for row in rows:
         by_reason[FailoverReason(row["reason"])] = row["of_reason"]

@@ -19,8 +19,8 @@ class Gpu:
     utilization: float | None
     memory_used_bytes: float | None
     memory_limit_bytes: float | None
-    sent_bytes_per_second: float
-    received_bytes_per_second: float
+    sent_bytes_per_second: float | None
+    received_bytes_per_second: float | None
 
     @property
     def memory_ratio(self) -> float | None:
@@ -42,8 +42,12 @@ def read_gpus(store: Store, span: Span) -> tuple[Gpu, ...]:
         Gpu(
             *(row["ep_group"], row["ep_rank"], row["host"], row["gpu"]),
             *(row["utilization"], row["memory_used_bytes"], row["memory_limit_bytes"] or None),
-            row["sent_bytes"] / seconds,
-            row["received_bytes"] / seconds,
+            _per_second(row["sent_bytes"], seconds),
+            _per_second(row["received_bytes"], seconds),
         )
         for row in rows
     )
+
+
+def _per_second(total: float | None, seconds: float) -> float | None:
+    return None if total is None else total / seconds

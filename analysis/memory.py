@@ -12,12 +12,17 @@ from moescope.analysis import words
 from moescope.analysis.expert_load import TimeArray
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store, column_as_array, lock, locked_int64
+from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import MemoryPool
 from moescope.schemas.records import FloatArray, IntArray
 from moescope.schemas.settings import Settings
 
-GROWING_POOLS: Final = tuple(pool for pool in MemoryPool if pool is not MemoryPool.WEIGHTS)
-"""Pools that can run out. Weights are loaded once: that they fill their share is how it should be."""
+RESERVED_POOLS: Final = frozenset({MemoryPool.WEIGHTS, MemoryPool.REPLICATION, MemoryPool.RUNTIME})
+"""Sized when an engine starts: weights, their extra copies, and the most that a forward pass may need. That
+they fill their share is how it should be."""
+
+GROWING_POOLS: Final = tuple(pool for pool in MemoryPool if pool not in RESERVED_POOLS)
+"""Pools that can run out: they fill with requests and with experts that move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +139,12 @@ def read_pool_memory(store: Store, span: Span, settings: Settings) -> PoolMemory
     Raises:
         StoreError: the store cannot answer.
     """
-    table = store.query("memory_by_pool", **span.params())
-    limits = table.column("limit_bytes").to_pylist()
+    rows = known_rows(store.query("memory_by_pool", **span.params()).to_pylist(), "pool", MemoryPool)
+    limits = [row["limit_bytes"] for row in rows]
     return arrange_pools(
-        locked_int64(column_as_array(table, "ep_rank")),
-        [MemoryPool(name) for name in table.column("pool").to_pylist()],
-        column_as_array(table, "used_bytes").astype(np.float64),
+        locked_int64([row["ep_rank"] for row in rows]),
+        [MemoryPool(row["pool"]) for row in rows],
+        np.array([row["used_bytes"] for row in rows], dtype=np.float64),
         np.array([np.nan if limit is None else limit for limit in limits], dtype=np.float64),
         full_ratio=settings.memory_full_ratio,
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from moescope.analysis.expert_load import from_ms
 from moescope.analysis.store import Store
+from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import Component
 
 
@@ -119,7 +120,8 @@ def read_quality(store: Store, service: str = "") -> Quality:
         StoreError: the store cannot answer.
     """
     rows = store.query("telemetry_health", service=service).to_pylist()
-    return judge_quality([_instance(row) for row in rows])
+    known = known_rows(known_rows(rows, "component", Component), "state", HealthState)
+    return judge_quality([_instance(row) for row in known])
 
 
 def _instance(row: dict[str, Any]) -> InstanceHealth:

@@ -10,15 +10,34 @@ from typing import Final, TypeVar
 import numpy as np
 
 from moescope.analysis.expert_load import LoadScope, TimeArray, from_ms, list_scopes
-from moescope.analysis.quality import InstanceHealth, read_quality
 from moescope.analysis.store import Store
 from moescope.schemas.records import FloatArray
+from moescope.schemas.settings import Settings
 
 _MS: Final = 1000
 _MINUTE_MS: Final = 60 * _MS
 _STEPS_SECONDS: Final = (60, 300, 1_800, 3_600, 10_800)
 _MAX_STEPS: Final = 400
-_Row = TypeVar("_Row", LoadScope, InstanceHealth)
+_RECENT_HOURS: Final = Settings().raw_ttl_hours
+"""Who sends no expert load is known this long after the last window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reporters:
+    """The processes of one EP group that report, as ``queries/deployments.sql`` describes them.
+
+    Attributes:
+        first_ms: middle of their first window, Unix milliseconds.
+        last_ms: end of their newest one, now at most.
+    """
+
+    service: str
+    ep_group: str
+    first_ms: int
+    last_ms: int
+
+
+_Row = TypeVar("_Row", LoadScope, Reporters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +109,13 @@ def list_deployments(store: Store) -> tuple[Deployment, ...]:
     Raises:
         StoreError: the store cannot answer.
     """
-    return merge_deployments(list_scopes(store), read_quality(store).instances)
+    rows = store.query("deployments", hours=_RECENT_HOURS).to_pylist()
+    return merge_deployments(list_scopes(store), [Reporters(**row) for row in rows])
 
 
-def merge_deployments(
-    scopes: Iterable[LoadScope], instances: Iterable[InstanceHealth]
-) -> tuple[Deployment, ...]:
+def merge_deployments(scopes: Iterable[LoadScope], reporters: Iterable[Reporters]) -> tuple[Deployment, ...]:
     """Put together who is known by its expert load and who by its processes."""
-    loads, processes = _by_service(scopes), _by_service(instances)
+    loads, processes = _by_service(scopes), _by_service(reporters)
     return tuple(
         _merge(service, loads.get(service, []), processes.get(service, []))
         for service in sorted({*loads, *processes})
@@ -130,7 +148,7 @@ def choose_step(length_ms: int) -> int:
     return next((step for step in _STEPS_SECONDS if length_ms <= step * _MS * _MAX_STEPS), _STEPS_SECONDS[-1])
 
 
-def _merge(service: str, loads: list[LoadScope], processes: list[InstanceHealth]) -> Deployment:
+def _merge(service: str, loads: list[LoadScope], processes: list[Reporters]) -> Deployment:
     first = [load.first_ms for load in loads] + [one.first_ms for one in processes]
     ends = [load.end_ms for load in loads] + [_minute_end(one.last_ms) for one in processes]
     last = [one.last_ms for one in processes] or ends

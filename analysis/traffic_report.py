@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from moescope.analysis import words
-from moescope.analysis.dispatch import WaitMatrix, read_waits
+from moescope.analysis.dispatch import CYCLES_WORDS, WaitMatrix, read_waits
 from moescope.analysis.rank_io import (
     RankTraffic,
     TrafficValue,
@@ -59,16 +59,7 @@ class TrafficAnswer:
         """The JSON shape of one EP group."""
         return describe_span(self.span) | {
             "phases": [self._phase_dict(traffic) for traffic in self.traffic.values()],
-            "waits": [
-                {
-                    "stage": waits.stage.value,
-                    "ranks": waits.ranks.tolist(),
-                    "wait_seconds": [
-                        [None if np.isnan(cell) else cell for cell in row] for row in waits.seconds.tolist()
-                    ],
-                }
-                for waits in self.waits.values()
-            ],
+            "waits": [_waits_dict(waits) for waits in self.waits.values()],
         }
 
     def leaves_node(self, traffic: RankTraffic) -> float | None:
@@ -135,7 +126,10 @@ class TrafficReport:
         return print_spans(self.answers, self.service, width)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON shape: ``groups[] → phases[], waits[]``; matrices ``[ranks, peers]``, the row reports."""
+        """The JSON shape: ``groups[] → phases[], waits[]``; matrices ``[ranks, peers]``, the row reports.
+
+        Waits are ``wait_seconds``, or ``waits_of_mean_pair`` where an engine counts no time.
+        """
         return {"groups": [answer.to_dict() for answer in self.answers]}
 
 
@@ -150,7 +144,23 @@ def read_traffic_answer(store: Store, span: Span, limit: int) -> TrafficAnswer:
     )
 
 
+def _waits_dict(waits: WaitMatrix) -> dict[str, Any]:
+    name, cells = (
+        ("wait_seconds", waits.seconds) if waits.is_time else ("waits_of_mean_pair", waits.of_mean_pair)
+    )
+    return {
+        "stage": waits.stage.value,
+        "ranks": waits.ranks.tolist(),
+        name: [[None if np.isnan(cell) else cell for cell in row] for row in cells.tolist()],
+    }
+
+
 def _describe_waits(waits: WaitMatrix) -> str:
+    if not waits.is_time:
+        return (
+            f"In {waits.stage.value} the ranks waited longest for rank {waits.most_awaited}: "
+            f"{waits.caused_of_mean.max():.2f} × the mean rank. {CYCLES_WORDS}"
+        )
     return (
         f"In {waits.stage.value} the ranks waited {words.seconds(float(waits.waited_seconds.sum()))} for "
         f"one another, longest for rank {waits.most_awaited}: "

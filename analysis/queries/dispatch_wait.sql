@@ -3,7 +3,7 @@
 -- stage         dispatch or combine
 -- ep_rank       who waited
 -- peer_rank     for whom
--- wait_seconds  how long
+-- wait_seconds  how long, as the engine counts it: no time where it counts clock cycles over warps (wait_engines.sql)
 SELECT
     stage,
     ep_rank,

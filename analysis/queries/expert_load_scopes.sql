@@ -7,7 +7,7 @@
 -- experts       logical experts of a layer; a deployment that changed its model has several
 -- layers        layers with routed experts
 -- first_ms      start of the first minute (or hour, beyond the minutes' retention), Unix ms
--- end_ms        end of the last minute (or hour), Unix ms
+-- end_ms        end of the last minute (or hour), at most of the running minute, Unix ms
 SELECT
     service,
     ep_group,
@@ -15,7 +15,8 @@ SELECT
     experts,
     toUInt32(max(layers)) AS layers,
     toInt64(min(first_s)) * 1000 AS first_ms,
-    toInt64(max(end_s)) * 1000 AS end_ms
+    -- A rank whose clock is ahead does not move the end beyond the minute that is running.
+    toInt64(greatest(least(max(end_s), toUnixTimestamp(toStartOfMinute(now())) + 60), min(first_s) + 60)) * 1000 AS end_ms
 FROM (
     SELECT
         service, ep_group, phase, experts, uniqExact(layer) AS layers,

@@ -6,7 +6,7 @@
 -- utilization          mean share of the time that it was busy; null where it does not say, as below
 -- memory_used_bytes    newest
 -- memory_limit_bytes   newest
--- sent_bytes           over its links, whole span
+-- sent_bytes           over its links, whole span; null where they are not counted, as below
 -- received_bytes       over its links, whole span
 SELECT
     ep_group,
@@ -16,8 +16,8 @@ SELECT
     avg(busy) AS utilization,
     argMax(used, time) AS memory_used_bytes,
     argMax(may_use, time) AS memory_limit_bytes,
-    toFloat64(sum(ifNull(sent, 0))) AS sent_bytes,
-    toFloat64(sum(ifNull(received, 0))) AS received_bytes
+    toFloat64(sum(sent)) AS sent_bytes,
+    toFloat64(sum(received)) AS received_bytes
 FROM (
     SELECT
         time, ep_group, ep_rank, host, gpu, utilization AS busy, memory_used_bytes AS used,

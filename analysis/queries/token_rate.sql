@@ -15,10 +15,10 @@ SELECT
     sum(counted.tokens) AS tokens
 FROM token_count AS counted
 WHERE service = {service:String} AND excluded = 'none' AND phase != ''
-    -- What a scraper says of a rank counts only where the rank does not report itself.
+    -- What a scraper says of a rank counts only in minutes in which the rank does not report itself.
     AND (
-        component = 'rank' OR (ep_group, ep_rank) NOT IN (
-            SELECT ep_group, ep_rank
+        component = 'rank' OR (ep_group, ep_rank, toStartOfMinute(counted.time)) NOT IN (
+            SELECT ep_group, ep_rank, toStartOfMinute(own.time)
             FROM token_count AS own
             WHERE service = {service:String} AND component = 'rank'
                 AND own.time >= fromUnixTimestamp64Milli({start_ms:Int64}, 'UTC')

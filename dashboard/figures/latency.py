@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Final
 
@@ -25,7 +26,7 @@ from moescope.dashboard.figures.panels import (
 )
 from moescope.dashboard.labels import PHASE_LABEL, value_title
 from moescope.schemas import metrics
-from moescope.schemas.attributes import DispatchStage
+from moescope.schemas.attributes import DispatchStage, Phase
 from moescope.schemas.metrics import Metric
 from moescope.schemas.settings import Settings
 
@@ -77,32 +78,42 @@ def draw_request_latency(answer: LatencyAnswer, settings: Settings) -> go.Figure
 
 
 def draw_inside(answer: LatencyAnswer) -> go.Figure:
-    """Draw forward passes, dispatch and combine, a row for each phase."""
+    """Draw forward passes, dispatch and combine: a row for each phase, a column for each measurement."""
     distributions = answer.distributions
-    panels: list[tuple[PanelTitle, Distribution, str, bool]] = []
     steps, tokens = (pick_steps(distributions, one) for one in (metrics.STEP_DURATION, metrics.STEP_TOKENS))
     calls = pick_dispatch_times(distributions)
-    for phase, color in theme.PHASE_COLOR.items():
-        name = PHASE_LABEL[phase]
-        if phase in steps:
-            title = PanelTitle(f"{name} step", value_title(metrics.STEP_DURATION), color)
-            panels.append((title, steps[phase], color, True))
-        for stage in DispatchStage:
-            if (stage, phase) in calls:
-                title = PanelTitle(f"{name} {stage.value}", value_title(metrics.DISPATCH_DURATION), color)
-                panels.append((title, calls[stage, phase], color, True))
-        if phase in tokens:
-            title = PanelTitle(f"{name} step", value_title(metrics.STEP_TOKENS), color)
-            panels.append((title, tokens[phase], color, False))
-    columns = max(sum(title.color == color for title, *_ in panels) for color in theme.PHASE_COLOR.values())
-    figure = make_panels([title for title, *_ in panels], columns=columns, revision="inside")
-    for index, (_, distribution, color, is_time) in enumerate(panels):
-        where = place_of(index, columns)
+    columns: list[tuple[str, Metric, Mapping[Phase, Distribution]]] = [
+        ("step", metrics.STEP_DURATION, steps),
+        *(
+            (
+                stage.value,
+                metrics.DISPATCH_DURATION,
+                {at: one for (its, at), one in calls.items() if its is stage},
+            )
+            for stage in DispatchStage
+        ),
+        ("step", metrics.STEP_TOKENS, tokens),
+    ]
+    columns = [column for column in columns if column[2]]
+    phases = [phase for phase in theme.PHASE_COLOR if any(phase in by_phase for *_, by_phase in columns)]
+    titles = [
+        PanelTitle(f"{PHASE_LABEL[phase]} {word}", value_title(metric), theme.PHASE_COLOR[phase])
+        if phase in by_phase
+        else None
+        for phase in phases
+        for word, metric, by_phase in columns
+    ]
+    figure = make_panels(titles, columns=len(columns), revision="inside")
+    first = next((index for index, title in enumerate(titles) if title is not None), 0)
+    for index, (phase, (_, metric, by_phase)) in enumerate(itertools.product(phases, columns)):
+        if phase not in by_phase:
+            continue
+        where, is_time = place_of(index, len(columns)), metric is not metrics.STEP_TOKENS
         add_percentiles(
-            *(figure, where, distribution),
-            color=color,
+            *(figure, where, by_phase[phase]),
+            color=theme.PHASE_COLOR[phase],
             hover=_SECONDS if is_time else "%{y:,.0f}",
-            shows_legend=index == 0,
+            shows_legend=index == first,
         )
         if is_time:
             show_seconds(figure, where)

@@ -49,8 +49,8 @@ def title_text(in_words: str, axis: str) -> str:
     return f'<b>{in_words}</b>  <span style="font-size: 11px">{axis}</span>'
 
 
-def make_panels(titles: Sequence[PanelTitle], *, columns: int, revision: str) -> go.Figure:
-    """An empty grid of panels that share their time."""
+def make_panels(titles: Sequence[PanelTitle | None], *, columns: int, revision: str) -> go.Figure:
+    """An empty grid of panels that share their time; None leaves a place empty."""
     columns = min(columns, max(len(titles), 1))
     rows = -(-max(len(titles), 1) // columns)
     height = rows * PANEL_HEIGHT + _TITLE_ROOM + _TIME_ROOM
@@ -72,6 +72,10 @@ def make_panels(titles: Sequence[PanelTitle], *, columns: int, revision: str) ->
     )
     for index, title in enumerate(titles):
         row, column = place_of(index, columns)
+        if title is None:
+            figure.update_xaxes(visible=False, row=row, col=column)
+            figure.update_yaxes(visible=False, row=row, col=column)
+            continue
         figure.update_yaxes(rangemode="tozero", nticks=5, row=row, col=column)
         figure.add_annotation(
             text=str(title),
@@ -88,7 +92,7 @@ def make_panels(titles: Sequence[PanelTitle], *, columns: int, revision: str) ->
             col=column,
         )
     for column in range(1, columns + 1):
-        below = [index for index in range(len(titles)) if place_of(index, columns)[1] == column]
+        below = [at for at, title in enumerate(titles) if title and place_of(at, columns)[1] == column]
         row = place_of(below[-1], columns)[0] if below else rows
         figure.update_xaxes(
             title={"text": zone_title(), "standoff": 8},

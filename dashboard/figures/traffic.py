@@ -34,6 +34,11 @@ _COLOR_STEPS: Final = (0.0, 0.03, 0.08, 0.18, 0.38, 0.7, 1.0)
 _PIXELS_PER_RANK: Final = 9
 _MIN_HEIGHT, _MAX_HEIGHT = 300, 640
 _STRIP_HEIGHT: Final = 90
+_WAIT_WORDS: Final = {
+    True: ("s</b> a minute", "s</b> a minute", "s a minute", "seconds a minute"),
+    False: (" ×</b> the mean pair", " ×</b> the mean rank", "× the mean pair", "× the mean, no time"),
+}
+"""Of a cell, of a bar, of the scale and of the title, by whether the engine counts time."""
 _MARGIN: Final = {"l": 56, "r": 16, "t": 44, "b": 52}
 
 
@@ -133,7 +138,7 @@ def draw_waits(waits: Mapping[DispatchStage, WaitMatrix], seconds: float) -> go.
         vertical_spacing=0.02,
         row_heights=[0.22, 0.78],
     )
-    top = max(float(np.nanmax(matrix.per_minute(seconds), initial=0.0)) for matrix in waits.values())
+    top = max(float(np.nanmax(_wait_cells(matrix, seconds), initial=0.0)) for matrix in waits.values())
     for column, stage in enumerate(stages, start=1):
         _add_waits(figure, column, waits[stage], seconds, top, is_last=column == len(stages))
     figure.update_layout(
@@ -150,19 +155,21 @@ def _add_waits(
     figure: go.Figure, column: int, matrix: WaitMatrix, seconds: float, top: float, *, is_last: bool
 ) -> None:
     color = theme.STAGE_COLOR[matrix.stage]
+    suffix = "s" if matrix.is_time else "×"
+    pair, rank, scale, axis = _WAIT_WORDS[matrix.is_time]
     figure.add_trace(
         go.Bar(
             x=matrix.ranks,
-            y=matrix.caused_per_minute(seconds),
+            y=matrix.caused_per_minute(seconds) if matrix.is_time else matrix.caused_of_mean,
             marker={"color": color, "line": {"width": 0}},
             showlegend=False,
-            hovertemplate="All others waited <b>%{y:.3s}s</b> a minute for rank %{x}<extra></extra>",
+            hovertemplate=f"All others waited <b>%{{y:.3s}}{rank} for rank %{{x}}<extra></extra>",
         ),
         row=1,
         col=column,
     )
     heatmap = go.Heatmap(
-        z=matrix.per_minute(seconds),
+        z=_wait_cells(matrix, seconds),
         x=matrix.ranks,
         y=matrix.ranks,
         zmin=0,
@@ -170,7 +177,7 @@ def _add_waits(
         colorscale=_scale(),
         showscale=is_last,
         colorbar={
-            "title": {"text": "s a minute", "side": "right"},
+            "title": {"text": scale, "side": "right"},
             "thickness": 10,
             "outlinewidth": 0,
             "len": 0.78,
@@ -178,9 +185,9 @@ def _add_waits(
             "yanchor": "bottom",
             "x": 1.01,
             "tickformat": "~s",
-            "ticksuffix": "s",
+            "ticksuffix": suffix,
         },
-        hovertemplate="Rank %{y} waited <b>%{z:.3s}s</b> a minute for rank %{x}<extra></extra>",
+        hovertemplate=f"Rank %{{y}} waited <b>%{{z:.3s}}{pair} for rank %{{x}}<extra></extra>",
     )
     figure.add_trace(heatmap, row=2, col=column)
     _label_ranks(figure, "rank that is waited for", row=2, column=column)
@@ -188,9 +195,9 @@ def _add_waits(
     figure.update_yaxes(range=[high, low], showgrid=False, zeroline=False, row=2, col=column)
     if column == 1:
         figure.update_yaxes(title={"text": "rank that waits", "standoff": 8}, row=2, col=1)
-    figure.update_yaxes(rangemode="tozero", nticks=3, tickformat="~s", ticksuffix="s", row=1, col=column)
+    figure.update_yaxes(rangemode="tozero", nticks=3, tickformat="~s", ticksuffix=suffix, row=1, col=column)
     figure.add_annotation(
-        text=title_text(matrix.stage.value.capitalize(), f"{metrics.DISPATCH_WAIT.name}, seconds a minute"),
+        text=title_text(matrix.stage.value.capitalize(), f"{metrics.DISPATCH_WAIT.name}, {axis}"),
         xref="x domain",
         yref="y domain",
         x=0,
@@ -203,6 +210,10 @@ def _add_waits(
         row=1,
         col=column,
     )
+
+
+def _wait_cells(matrix: WaitMatrix, seconds: float) -> FloatArray:
+    return matrix.per_minute(seconds) if matrix.is_time else matrix.of_mean_pair
 
 
 def _heatmap(cells: FloatArray, ranks: IntArray, sentence: str) -> go.Heatmap:

@@ -7,6 +7,7 @@ from typing import Final
 import streamlit as st
 
 from moescope.analysis import words
+from moescope.analysis.dispatch import CYCLES_WORDS
 from moescope.analysis.rank_io import TrafficValue
 from moescope.analysis.traffic_report import TrafficAnswer
 from moescope.dashboard import loaders, missing
@@ -95,6 +96,8 @@ def _show_waits(answer: TrafficAnswer) -> None:
             "The row waits for the column. A bright column is a rank that the others wait for; it waits "
             "least itself."
         )
+        if not all(waits.is_time for waits in answer.waits.values()):
+            st.caption(CYCLES_WORDS)
         st.plotly_chart(
             draw_waits(answer.waits, answer.span.seconds),
             key="wait_matrix",

@@ -55,7 +55,7 @@ def show_goodput(answer: LatencyAnswer, settings: Settings) -> None:
             help="Output tokens of requests that kept the contract, per second of the window.",
         )
         rate.caption(f"tokens a second, {words.count(good.ranks, 'rank')}")
-        _show_cost(cost, answer)
+        _show_cost(cost, answer, settings)
         load.metric(
             "Running",
             words.compact(float(answer.load.running[-1])) if len(answer.load.running) else _UNKNOWN,
@@ -65,14 +65,19 @@ def show_goodput(answer: LatencyAnswer, settings: Settings) -> None:
             load.caption(f"{words.compact(float(answer.load.waiting[-1]))} waiting")
 
 
-def _show_cost(column: st.delta_generator.DeltaGenerator, answer: LatencyAnswer) -> None:
+def _show_cost(column: st.delta_generator.DeltaGenerator, answer: LatencyAnswer, settings: Settings) -> None:
     cost = answer.goodput.cost_per_thousand
     column.metric(
         "Cost per 1000",
         _UNKNOWN if cost is None else f"{cost:.4g}",
         help=f"{COST_FORMULA}, with `MOESCOPE_RANK_HOUR_PRICE`.",
     )
-    column.caption("no price is set" if cost is None else "good tokens")
+    if settings.rank_hour_price <= 0:
+        column.caption("no price is set")
+    elif not answer.goodput.good_tokens:
+        column.caption("no good tokens")
+    else:
+        column.caption("no rank reported" if cost is None else "good tokens")
 
 
 def _describe_verdict(answer: LatencyAnswer, settings: Settings) -> str:

@@ -98,3 +98,14 @@ def test_rows_of_one_step_are_merged_even_with_other_bounds():
     assert distribution.mean.tolist() == [84.5 / 26]
     assert distribution.whole.is_capped
     assert distribution.times.tolist() == np.array([0], dtype="datetime64[ms]").tolist()
+
+
+def test_histogram_without_buckets_has_a_mean_and_leaves_the_percentiles_to_others():
+    bare = BucketRow(0, np.array([]), np.array([]), 79, 158.0)
+    alone = describe_distribution(TTFT, [bare])
+    assert alone.mean.tolist() == [2.0]
+    assert np.isnan(alone.whole.p50)
+    with_another = describe_distribution(TTFT, [bare, _row(0, [0, 13, 0, 0], total=19.5)])
+    assert with_another.observations.tolist() == [92]
+    assert with_another.whole.p50 == 1.5
+    assert with_another.mean.tolist() == [177.5 / 92]

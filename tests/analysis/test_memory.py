@@ -78,3 +78,17 @@ def test_description_has_used_limit_and_share():
 def test_threshold_is_a_setting(full_ratio):
     memory = _pools((0, KDA, 79, 100), full_ratio=full_ratio)
     assert bool(memory.full) == (full_ratio < 0.79)
+
+
+@pytest.mark.parametrize("pool", [WEIGHTS, MemoryPool.REPLICATION, MemoryPool.RUNTIME])
+def test_pool_that_is_reserved_at_the_start_is_never_full(pool):
+    memory = _pools((0, pool, 100, 100), (0, KDA, 13, 79))
+    assert memory.full == ()
+    assert memory.fullest.pool is KDA
+    assert memory.limited == (KDA,)
+
+
+@pytest.mark.parametrize("pool", [KDA, MLA, MemoryPool.TRANSFER])
+def test_pool_that_fills_with_work_can_be_full(pool):
+    (only,) = _pools((7, pool, 97, 100)).full
+    assert (only.rank, only.pool, only.ratio) == (7, pool, 0.97)

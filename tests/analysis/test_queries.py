@@ -22,6 +22,7 @@ VALUES = {
     "layer": FLEET.first_layer + 2,
     "expert": FAILED_EXPERT,
     "limit": 7,
+    "hours": 6,
     "interval_seconds": 60,
     "step_seconds": 60,
     "start_ms": (FLEET.end_s - 120) * 1000,

@@ -6,18 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moescope.analysis.expert_load import LoadScope
-from moescope.analysis.quality import HealthState, InstanceHealth
-from moescope.analysis.span import Deployment, choose_step, cover, merge_deployments, span_between
-from moescope.schemas.attributes import Component, Phase
+from moescope.analysis.span import Deployment, Reporters, choose_step, cover, merge_deployments, span_between
+from moescope.schemas.attributes import Phase
 
 MINUTE_MS = 60_000
 DEPLOYMENT = Deployment("fleet", ("0",), 13 * MINUTE_MS, 79 * MINUTE_MS, 79 * MINUTE_MS - 20_000)
 
 
-def _process(service, first_ms, last_ms, component=Component.FRONTEND, group="0"):
-    return InstanceHealth(
-        *(service, "i", component, group, 0, first_ms, last_ms, 1.0, 3, 0, 0, 0, 0, 0, 0, HealthState.OK)
-    )
+def _process(service, first_ms, last_ms, group="0"):
+    return Reporters(service, group, first_ms, last_ms)
 
 
 def test_span_ends_with_the_newest_minute_and_is_covered_until_the_newest_window():

@@ -185,6 +185,7 @@ def test_gpus_stand_with_their_ranks(store, span):
     assert gpus[5].utilization == pytest.approx(0.79)
     assert gpus[5].memory_ratio == 115 / 141
     assert gpus[5].sent_bytes_per_second == pytest.approx(7_919_000_000 / 60)
+    assert gpus[5].received_bytes_per_second is None
 
 
 def test_one_experts_time_is_apportioned_by_tokens(store, span):
@@ -200,7 +201,7 @@ def test_one_experts_time_is_apportioned_by_tokens(store, span):
 
 def test_one_experts_memory_and_failovers(store, span):
     costs = read_expert_costs(store, span, FLEET.first_layer + 2, known.FAILED_EXPERT)
-    assert costs.memory.bytes_total == 13_000_001
+    assert (costs.memory.bytes_total, costs.memory.sized_copies) == (13_000_001, 1)
     assert costs.failovers == {FailoverReason.RANK_DOWN: 7 * FLEET.minutes}
     assert describe_costs(costs) == (
         "Its weights take 12.4 MiB. Another copy stood in for it 21 times in this window (21 rank down)."

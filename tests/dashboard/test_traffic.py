@@ -1,10 +1,15 @@
 """The page of traffic: matrices whose every cell is known."""
 
 import base64
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from moescope.analysis import report
+from moescope.analysis.store import open_store
+from tests.analysis import known_telemetry
 from tests.analysis.known_telemetry import bytes_between
 from tests.analysis.known_workloads import KnownFleet
 
@@ -60,6 +65,32 @@ def test_everybody_waits_for_the_last_rank_but_itself(open_page, dsn, figure_of)
         assert cells.sum(axis=0).argmax() == 6
         np.testing.assert_allclose(cells[:6, 6], 0.023)
         assert cells[6, 6] == 0
+
+
+def test_cycles_are_shown_against_the_mean_pair_and_said_to_be_no_time(
+    open_page, make_telemetry_dsn, monkeypatch, figure_of, texts
+):
+    identity = known_telemetry.rank_identity
+    monkeypatch.setattr(
+        known_telemetry, "rank_identity", lambda *args: replace(identity(*args), engine="sglang")
+    )
+    dsn = make_telemetry_dsn(FLEET)
+    page = open_page(PAGE, dsn)
+    assert "clock cycles" in texts(page)
+    mean = (6 * 23_000_000 + 36 * 7_000) / 42
+    cells = _cells(_matrix(figure_of, page, "wait_matrix"))
+    np.testing.assert_allclose(cells[:6, 6], 23_000_000 / mean)
+    assert "× the mean pair" in json.dumps(figure_of(page, "wait_matrix"), ensure_ascii=False)
+    assert "seconds a minute" not in json.dumps(figure_of(page, "wait_matrix"))
+    store = open_store(dsn)
+    answer = report.traffic(store, window_seconds=900.0)
+    store.close()
+    share = 6 * 23_000_000 * 7 / (6 * 23_000_000 + 36 * 7_000)
+    text = " ".join(answer.to_text().split())
+    assert f"longest for rank 6: {share:.2f} × the mean rank. The engine counts clock cycles" in text
+    (group,) = answer.to_dict()["groups"]
+    assert "wait_seconds" not in group["waits"][0]
+    assert group["waits"][0]["waits_of_mean_pair"][0][6] == pytest.approx(23_000_000 / mean)
 
 
 def test_phase_that_is_not_served_is_explained(open_page, make_telemetry_dsn):

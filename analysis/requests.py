@@ -26,7 +26,7 @@ REQUEST_METRICS: Final = (
 )
 """In the order in which they are read: the first token, the rest, what they were waiting for, the whole."""
 
-COST_FORMULA: Final = "price × ranks × hours / good tokens × 1000"
+COST_FORMULA: Final = "price × rank-hours / good tokens × 1000"
 _SECONDS_PER_HOUR: Final = 3600
 
 
@@ -51,7 +51,8 @@ class GoodputSteps:
     Attributes:
         times: datetime64[ms], UTC.
         requests, good_requests, output_tokens, good_tokens: int64.
-        ranks: int64, EP ranks that reported, over all EP groups.
+        ranks: int64, size of the EP groups that reported, over all of them.
+        rank_seconds: float64, time that the ranks ran, over all of them; idle ranks run as well.
     """
 
     times: TimeArray
@@ -60,6 +61,7 @@ class GoodputSteps:
     output_tokens: IntArray
     good_tokens: IntArray
     ranks: IntArray
+    rank_seconds: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +122,11 @@ def read_goodput(store: Store, span: Span, settings: Settings) -> Goodput:
     """
     table = store.query("goodput", step_seconds=span.step_seconds, **span.params())
     counts = ("requests", "good_requests", "output_tokens", "good_tokens", "ranks")
-    steps = GoodputSteps(
-        lock(column_as_array(table, "time_ms").astype("datetime64[ms]")),
-        *(locked_int64(column_as_array(table, name)) for name in counts),
-    )
+    times = lock(column_as_array(table, "time_ms").astype("datetime64[ms]"))
+    columns = (locked_int64(column_as_array(table, name)) for name in counts)
+    requests, good_requests, output_tokens, good_tokens, ranks = columns
+    rank_seconds = lock(column_as_array(table, "rank_seconds").astype(np.float64))
+    steps = GoodputSteps(times, requests, good_requests, output_tokens, good_tokens, ranks, rank_seconds)
     return judge_goodput(steps, span.seconds, settings)
 
 
@@ -142,20 +145,22 @@ def judge_goodput(steps: GoodputSteps, seconds: float, settings: Settings) -> Go
         good_tokens / seconds if seconds > 0 else 0.0,
         ranks,
         cost_per_thousand_tokens(
-            good_tokens, ranks=ranks, seconds=seconds, rank_hour_price=settings.rank_hour_price
+            good_tokens,
+            rank_seconds=float(steps.rank_seconds.sum()),
+            rank_hour_price=settings.rank_hour_price,
         ),
         requests > 0 and (requests - good) / requests > settings.contract_missed_share,
     )
 
 
 def cost_per_thousand_tokens(
-    good_tokens: int, *, ranks: int, seconds: float, rank_hour_price: float
+    good_tokens: int, *, rank_seconds: float, rank_hour_price: float
 ) -> float | None:
-    """What a thousand good tokens cost: price of a rank-hour × ranks × hours / good tokens × 1000.
+    """What a thousand good tokens cost: price of a rank-hour × rank-hours / good tokens × 1000.
 
     Returns:
         in the currency of the price; None without a price, without ranks, or without good tokens.
     """
-    if not (rank_hour_price > 0 and ranks > 0 and good_tokens > 0):
+    if not (rank_hour_price > 0 and rank_seconds > 0 and good_tokens > 0):
         return None
-    return rank_hour_price * ranks * seconds / _SECONDS_PER_HOUR / good_tokens * 1000
+    return rank_hour_price * rank_seconds / _SECONDS_PER_HOUR / good_tokens * 1000

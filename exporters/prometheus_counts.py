@@ -2,7 +2,8 @@
 
 Counters start at zero with the process that keeps the page, so that a restart of it is an ordinary counter
 reset and `rate()` is right. A rank that restarts goes on in the same series. What nothing is heard of leaves
-the page: the states of a process once it is silent, everything of a rank or a group some minutes later.
+the page: the states of a process once it is silent, everything of a rank or a group some minutes later, and
+neither before two and a half of the process's own windows have passed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from moescope.schemas.page_metrics import (
 from moescope.schemas.records import Distribution, IndexedCounts, Measurement, Record, Window
 
 _NS: Final = 1_000_000_000
+_PATIENCE_WINDOWS: Final = 2.5
+_LONGEST_WINDOW_SECONDS: Final = 3600.0
+"""Of the setting interval_seconds: a sender that makes up a start of long ago does not stay for ever."""
 _Key: TypeAlias = tuple[int, tuple[str, ...]]
 
 _FAMILIES_OF_SOURCE: Final[dict[str, list[int]]] = {}
@@ -36,7 +40,7 @@ for _number, _family in enumerate(PAGE_FAMILIES):
 class _Sums:
     """Everything that only rises, of one group or rank."""
 
-    heard_at: float = 0.0
+    leaves_at: float = 0.0
     counters: dict[_Key, float] = field(default_factory=dict)
     distributions: dict[_Key, tuple[list[int], float]] = field(default_factory=dict)
 
@@ -46,8 +50,10 @@ class _Process:
     """What one process said last."""
 
     instance: str
-    heard_at: float = 0.0
+    silent_at: float = 0.0
+    leaves_at: float = 0.0
     end_ns: int = 0
+    window_seconds: float = 0.0
     states: dict[_Key, float] = field(default_factory=dict)
     said: set[_Key] = field(default_factory=set)
     """States of the newest window."""
@@ -58,8 +64,10 @@ class PageCounts:
 
     Args:
         max_series: most series that windows may make; what would be beyond is left out and counted.
-        silent_after_seconds: a process that is silent for so long has no states any more.
-        forget_seconds: a rank or group that is silent for so long leaves the page.
+        silent_after_seconds: a process that is silent for so long, and for two and a half of its windows, has
+            no states any more.
+        forget_seconds: a rank or group that is silent for so long, and for two and a half of its windows,
+            leaves the page.
         monotonic: seconds that only rise.
         clock_ns: wall clock, nanoseconds since the Unix epoch.
     """
@@ -97,9 +105,10 @@ class PageCounts:
             # A process takes the room of its age at least.
             if source.process not in self._processes and not self._has_room(1):
                 return max(len(window.records), 1)
-            for place in (source.group, source.rank):
-                self._hear(place, now)
             process = self._process(source, window, now)
+            leaves_at = now + self._patience(self._processes[source.process], self._forget_seconds)
+            for place in (source.group, source.rank):
+                self._hear(place, leaves_at)
             for record in window.records:
                 for number in _FAMILIES_OF_SOURCE.get(record.metric.name, ()):
                     self._add_record(number, source, record, process)
@@ -140,8 +149,15 @@ class PageCounts:
             process = self._processes[source.process] = _Process(source.instance)
         if window.end_ns > process.end_ns:
             process.said = set()
-        process.heard_at, process.end_ns = now, window.end_ns
+        process.window_seconds = _length_seconds(window, process)
+        process.silent_at = now + self._patience(process, self._silent_after_seconds)
+        process.leaves_at = now + self._patience(process, self._forget_seconds)
+        process.end_ns = window.end_ns
         return process
+
+    @staticmethod
+    def _patience(process: _Process, seconds: float) -> float:
+        return max(seconds, _PATIENCE_WINDOWS * process.window_seconds)
 
     def _add_record(self, number: int, source: Source, record: Record, process: _Process | None) -> None:
         family = PAGE_FAMILIES[number]
@@ -208,21 +224,22 @@ class PageCounts:
         self._num_series += series
         return True
 
-    def _hear(self, place: Place, now: float) -> None:
+    def _hear(self, place: Place, leaves_at: float) -> None:
         if place not in self._sums:
             self._sums[place] = _Sums()
             for number, family in enumerate(PAGE_FAMILIES):
                 if family.by_rank == (len(place) == len(RANK_LABELS)):
                     for values in family.starts_with:
                         self._add_counter(place, (number, (*place, *values)), 0.0)
-        self._sums[place].heard_at = now
+        sums = self._sums[place]
+        sums.leaves_at = max(sums.leaves_at, leaves_at)
 
     def _current_states(self) -> dict[_Key, float]:
         """States over the processes that say them: sums, and the largest of what does not add up."""
         now = self._monotonic()
         current: dict[_Key, float] = {}
         for process in self._processes.values():
-            if now - process.heard_at > self._silent_after_seconds:
+            if now > process.silent_at:
                 continue
             for key, value in process.states.items():
                 before = current.get(key)
@@ -242,13 +259,24 @@ class PageCounts:
 
     def _forget(self, now: float) -> None:
         for places in (self._sums, self._processes):
-            gone = [at for at, what in places.items() if now - what.heard_at > self._forget_seconds]
+            gone = [at for at, what in places.items() if now > what.leaves_at]
             for place in gone:
                 self._num_series -= _size(places.pop(place))
 
 
 def _is_steady(key: _Key) -> bool:
     return PAGE_FAMILIES[key[0]].source.is_steady
+
+
+def _length_seconds(window: Window, process: _Process) -> float:
+    """How long the process's windows are: by the window, or by the one before where that is nearer.
+
+    A state that a stock SDK sends may start with its process. Parts of one window come one by one.
+    """
+    if window.end_ns == process.end_ns:
+        return process.window_seconds
+    length_ns = window.end_ns - (max(window.start_ns, process.end_ns) if window.start_ns else window.end_ns)
+    return min(length_ns / _NS, _LONGEST_WINDOW_SECONDS)
 
 
 def _size(what: _Sums | _Process) -> int:

@@ -94,13 +94,18 @@ def _summed(
     return PageFamily(metric, source, keys, by_rank, Reading.SUM, scale, starts_with)
 
 
+_WAIT_NOTE: Final = (
+    ", as the engine counts it: with SGLang and DeepEP a sum over warps that wait side by side, which "
+    "compares ranks and is no time."
+)
+
 # What only a page has, from windows.
 DISPATCH_WAITED_FOR: Final = Metric(
     "moe.dispatch.waited_for",
     Kind.COUNTER,
     "s",
     (a.STAGE,),
-    "Time that the other ranks waited for this one.",
+    f"Time that the other ranks waited for this one{_WAIT_NOTE}",
 )
 RANK_STEPS: Final = Metric(
     "moe.rank.steps",
@@ -180,7 +185,7 @@ PAGE_FAMILIES: Final[tuple[PageFamily, ...]] = (
         ),
         *(m.DISPATCH_DURATION, (a.STAGE, a.PHASE)),
     ),
-    _summed(m.DISPATCH_WAIT, a.STAGE, description="Time that this rank waited for the others."),
+    _summed(m.DISPATCH_WAIT, a.STAGE, description=f"Time that this rank waited for the others{_WAIT_NOTE}"),
     PageFamily(
         *(DISPATCH_WAITED_FOR, m.DISPATCH_WAIT, (a.STAGE,)), by_rank=True, reading=Reading.BY_PEER, scale=_NS
     ),

@@ -69,6 +69,15 @@ def string_attribute(attributes: Iterable[KeyValue], key: str) -> str | None:
     return found
 
 
+def text_attribute(attributes: Iterable[KeyValue], key: str) -> str:
+    """Return the value under ``key`` as the landing tables have it; empty where there is none."""
+    found = ""
+    for item in attributes:
+        if item.key == key:
+            found = attribute_text(item.value)
+    return found
+
+
 def double_text(number: float) -> str:
     """Return the shortest text of a double, positional between 1e-6 and 1e21 as JSON has it."""
     if not math.isfinite(number):

@@ -14,12 +14,13 @@ import numpy as np
 
 from moescope.schemas import attributes as a
 from moescope.schemas.metrics import TOKENS, Encoding, Kind, Metric
-from moescope.server.attribute_text import int_attribute, string_attribute
+from moescope.server.attribute_text import int_attribute, text_attribute
 from moescope.server.bucket_checks import Checks
 from moescope.server.buckets import Buckets
 from moescope.server.otlp_decode import Block, PointKind
 from moescope.server.otlp_messages import DELTA_TEMPORALITY
 from moescope.server.reasons import Reason
+from moescope.server.vocabulary_checks import vocabulary_checks
 
 MAX_INDICES: Final = 2**16
 """Experts, ranks and layers are numbered in two bytes."""
@@ -39,14 +40,13 @@ def load_checks(block: Block, metric: Metric) -> Checks:
     is_delta = block.temporality == DELTA_TEMPORALITY
     if _must_be_delta(metric):
         yield Reason.NOT_DELTA, np.full(len(block.points), not is_delta)
-    if metric.kind is Kind.UP_DOWN_COUNTER and block.kind is PointKind.SUM and _is_own(metric):
+    if metric.kind not in _CHANGES and block.kind is PointKind.SUM and _is_own(metric):
         yield Reason.NOT_A_STATE, np.full(len(block.points), is_delta)
     if metric.kind not in _CHANGES and block.kind in {PointKind.SUM, PointKind.GAUGE}:
         yield Reason.NEGATIVE_STATE, np.array([_is_negative(point) for point in block.points])
     if a.PHASE in metric.attributes:
-        needs_phase = np.array([metric is not TOKENS or _is_load(point) for point in block.points])
-        has_phase = [string_attribute(point.attributes, a.PHASE) in _PHASES for point in block.points]
-        yield Reason.PHASE, needs_phase & ~np.array(has_phase)
+        yield Reason.PHASE, np.array([not _has_phase(point, metric) for point in block.points])
+    yield from vocabulary_checks(block, metric)
     if a.LAYER in metric.attributes:
         yield from _layer_checks(block, metric)
 
@@ -84,8 +84,12 @@ def _is_own(metric: Metric) -> bool:
     return metric.name.startswith(_OWN_NAMESPACE)
 
 
-def _is_load(point: Any) -> bool:
-    return string_attribute(point.attributes, a.EXCLUDED) == a.Excluded.NONE.value
+def _has_phase(point: Any, metric: Metric) -> bool:
+    """Only token rows that are no part of the load may go without one."""
+    said = text_attribute(point.attributes, a.PHASE)
+    if metric is TOKENS and not said:
+        return text_attribute(point.attributes, a.EXCLUDED) != a.Excluded.NONE.value
+    return said in _PHASES
 
 
 def _is_negative(point: Any) -> bool:

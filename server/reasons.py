@@ -8,6 +8,9 @@ from typing import Final
 from moescope.schemas import attributes as a
 from moescope.schemas.metrics import TOKENS
 
+MAX_REASON_CHARACTERS: Final = 64
+"""Of the reasons that are an open vocabulary: a short word, as it becomes a label of a Prometheus page."""
+
 
 class Reason(StrEnum):
     """The closed vocabulary of the ``reason`` label."""
@@ -25,6 +28,17 @@ class Reason(StrEnum):
     NOT_A_STATE = "not_a_state"
     NEGATIVE_STATE = "negative_state"
     PHASE = "phase"
+    COMPONENT = "component"
+    EXCLUDED = "excluded"
+    SOURCE = "source"
+    STAGE = "stage"
+    POOL = "pool"
+    RESULT = "result"
+    CONTRACT = "contract"
+    DIRECTION = "direction"
+    FAILOVER_REASON = "failover_reason"
+    COPY_REASON = "copy_reason"
+    LONG_REASON = "long_reason"
     BUCKET_MISMATCH = "bucket_mismatch"
     BOUNDS_NOT_INCREASING = "bounds_not_increasing"
     COUNT_MISMATCH = "count_mismatch"
@@ -36,6 +50,10 @@ class Reason(StrEnum):
     RANK_COUNT = "rank_count"
     LAYER_COUNT = "layer_count"
     SHAPE_CHANGED = "shape_changed"
+
+
+def _one_of(key: str, vocabulary: type[StrEnum]) -> str:
+    return f"the attribute {key} must be one of {', '.join(word.value for word in vocabulary)}"
 
 
 SENTENCES: Final[dict[Reason, str]] = {
@@ -59,9 +77,20 @@ SENTENCES: Final[dict[Reason, str]] = {
     ),
     Reason.NEGATIVE_STATE: "bytes, slots, blocks and requests cannot be fewer than none",
     Reason.PHASE: (
-        f"the attribute {a.PHASE} must be one of {', '.join(phase.value for phase in a.Phase)}; "
+        f"{_one_of(a.PHASE, a.Phase)}; "
         f"rows of {TOKENS.name} that are no part of the load name why in {a.EXCLUDED}"
     ),
+    Reason.COMPONENT: f"{_one_of(a.COMPONENT, a.Component)}; a resource without it is a rank",
+    Reason.EXCLUDED: _one_of(a.EXCLUDED, a.Excluded),
+    Reason.SOURCE: _one_of(a.SOURCE, a.DurationSource),
+    Reason.STAGE: _one_of(a.STAGE, a.DispatchStage),
+    Reason.POOL: _one_of(a.POOL, a.MemoryPool),
+    Reason.RESULT: _one_of(a.RESULT, a.CacheResult),
+    Reason.CONTRACT: _one_of(a.CONTRACT, a.Contract),
+    Reason.DIRECTION: _one_of(a.DIRECTION, a.Direction),
+    Reason.FAILOVER_REASON: _one_of(a.REASON, a.FailoverReason),
+    Reason.COPY_REASON: _one_of(a.REASON, a.CopyReason),
+    Reason.LONG_REASON: f"the attribute {a.REASON} is longer than {MAX_REASON_CHARACTERS} characters",
     Reason.BUCKET_MISMATCH: "there must be one bucket more than bounds, or neither",
     Reason.BOUNDS_NOT_INCREASING: "the bounds must be finite and strictly increasing",
     Reason.COUNT_MISMATCH: "count is not the sum of the buckets",

@@ -3,29 +3,32 @@
 -- time_ms                       start of the step, Unix ms
 -- requests, good_requests       that finished; that kept the contract
 -- output_tokens, good_tokens    of finished requests; of those that kept the contract
--- ranks                         most EP ranks that reported in one minute, over the EP groups
+-- ranks                         size of each EP group, the largest of the step, over the EP groups
+-- rank_seconds                  time that the ranks' windows cover, over all ranks
 SELECT
     time_ms,
-    sum(requests_of_minute) AS requests,
-    sum(good_requests_of_minute) AS good_requests,
-    sum(output_tokens_of_minute) AS output_tokens,
-    sum(good_tokens_of_minute) AS good_tokens,
-    max(ranks_of_minute) AS ranks
+    sum(requests_of_group) AS requests,
+    sum(good_requests_of_group) AS good_requests,
+    sum(output_tokens_of_group) AS output_tokens,
+    sum(good_tokens_of_group) AS good_tokens,
+    sum(ranks_of_group) AS ranks,
+    sum(rank_seconds_of_group) AS rank_seconds
 FROM (
     SELECT
         toInt64(toUnixTimestamp(toStartOfInterval(time, toIntervalSecond({step_seconds:UInt32})))) * 1000 AS time_ms,
-        time,
-        sum(requests) AS requests_of_minute,
-        sum(good_requests) AS good_requests_of_minute,
-        sum(output_tokens) AS output_tokens_of_minute,
-        sum(good_tokens) AS good_tokens_of_minute,
-        sum(ranks) AS ranks_of_minute
+        goodput.ep_group,
+        sum(requests) AS requests_of_group,
+        sum(good_requests) AS good_requests_of_group,
+        sum(output_tokens) AS output_tokens_of_group,
+        sum(good_tokens) AS good_tokens_of_group,
+        max(ranks) AS ranks_of_group,
+        sum(ranks * covered_seconds) AS rank_seconds_of_group
     FROM goodput
     WHERE service = {service:String}
     AND ({ep_group:String} = '' OR ep_group = {ep_group:String})
     AND time >= fromUnixTimestamp64Milli({start_ms:Int64}, 'UTC')
     AND time < fromUnixTimestamp64Milli({end_ms:Int64}, 'UTC')
-    GROUP BY time_ms, time
+    GROUP BY time_ms, goodput.ep_group
 )
 GROUP BY time_ms
 ORDER BY time_ms

@@ -2,7 +2,9 @@
 
 DeepEP adds up what its kernels wait in a tensor that the caller may hand in; SGLang hands in none. The unit
 is the GPU's clock cycle, summed over the warps that wait side by side: use ratios between peers, never the
-sums as time. Cycles become nanoseconds by the highest SM clock where torch tells it, and one each otherwise.
+sums as time. Cycles become nanoseconds by the highest SM clock where torch tells it, and one each otherwise:
+that makes ranks of unlike clocks comparable, and no time of a sum over warps. The view ``dispatch_wait`` and
+the Prometheus page say so where they show it.
 
 Written by DeepEP's signatures (``deep_ep.Buffer`` of sgl-deep-ep 0.1.2) and tested against a stand-in for
 them: there is no DeepEP without several GPUs. Its newer elastic buffer measures no waits.

@@ -1,4 +1,6 @@
 -- Counters as deltas, states as they are. What comes the other way round can be no part of a sum and stays raw.
+-- A state may be an up-down counter or a gauge, whatever the registry calls it: `measurement_of_gauges_mv` takes the
+-- same ones.
 CREATE MATERIALIZED VIEW IF NOT EXISTS ${database}.measurement_mv ${on_cluster} TO ${database}.measurement AS
 SELECT
     fromUnixTimestamp64Milli(
@@ -42,6 +44,7 @@ WHERE (
     )
 ) OR (
     AggregationTemporality = 2 AND MetricName IN (
+        'moe.expert.weight.size',
         'moe.memory.usage',
         'moe.memory.limit',
         'moe.kda_state.slots',
@@ -50,6 +53,7 @@ WHERE (
         'moe.mla_kv_cache.blocks.limit',
         'moe.requests.running',
         'moe.requests.waiting',
+        'hw.gpu.utilization',
         'hw.gpu.memory.usage',
         'hw.gpu.memory.limit',
         'moe.telemetry.queue.size'

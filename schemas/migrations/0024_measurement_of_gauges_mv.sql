@@ -1,3 +1,4 @@
+-- States that come as gauges: every state of the metric registry may.
 CREATE MATERIALIZED VIEW IF NOT EXISTS ${database}.measurement_of_gauges_mv ${on_cluster} TO ${database}.measurement AS
 SELECT
     fromUnixTimestamp64Milli(
@@ -32,5 +33,16 @@ SELECT
 FROM ${database}.otel_metrics_gauge
 WHERE MetricName IN (
         'moe.expert.weight.size',
-        'hw.gpu.utilization'
+        'moe.memory.usage',
+        'moe.memory.limit',
+        'moe.kda_state.slots',
+        'moe.kda_state.slots.limit',
+        'moe.mla_kv_cache.blocks',
+        'moe.mla_kv_cache.blocks.limit',
+        'moe.requests.running',
+        'moe.requests.waiting',
+        'hw.gpu.utilization',
+        'hw.gpu.memory.usage',
+        'hw.gpu.memory.limit',
+        'moe.telemetry.queue.size'
 )

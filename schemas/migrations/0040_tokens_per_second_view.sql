@@ -1,6 +1,6 @@
 -- How many tokens does each rank compute? Excluded rows are those that are no part of the load. The rate is over the
 -- time that the rank's windows of the minute cover, so a minute that has only begun is not underrated. What a scraper
--- says of a rank counts only where the rank does not report itself.
+-- says of a rank counts only in minutes in which the rank does not report itself.
 CREATE VIEW IF NOT EXISTS ${database}.tokens_per_second ${on_cluster} (
     time DateTime64(0, 'UTC') COMMENT 'start of the minute',
     service LowCardinality(String) COMMENT 'deployment',

@@ -2,7 +2,8 @@
 -- A step that was under way when a window closed has its tokens in that window and some of its assignments in
 -- the next: so assignments lie between what the tokens before the last window ask for and what all tokens do.
 -- Processes that hold no experts count none, and are ok while they report. A process that another one replaced, and
--- the ranks that a group lost when it came back smaller, have left: nobody waits for them.
+-- the ranks that a group lost when it came back smaller, have left: nobody waits for them. Silent is who did not
+-- report for the time of the settings, and for two and a half of its own windows.
 CREATE VIEW IF NOT EXISTS ${database}.telemetry_health ${on_cluster} (
     service LowCardinality(String) COMMENT 'deployment',
     instance LowCardinality(String) COMMENT 'process, unique per start',
@@ -46,8 +47,8 @@ SELECT
     export_seconds,
     most_waiting_bytes,
     multiIf(
-        lag_seconds > ${silent_after_seconds} AND (ep_rank >= size_now OR last_start >= last_seen), 'left',
-        lag_seconds > ${silent_after_seconds}, 'silent',
+        is_silent AND (ep_rank >= size_now OR last_start >= last_seen), 'left',
+        is_silent, 'silent',
         component != 'rank', 'ok',
         tokens > 0 AND assignments = 0, 'no counts',
         missing_assignments < 0, 'not conserved',
@@ -64,6 +65,9 @@ FROM (
         min(window_time) AS first_seen,
         max(window_end) AS last_seen,
         dateDiff('millisecond', last_seen, now64(3, 'UTC')) / 1000 AS lag_seconds,
+        -- No window is longer than an hour, the most that the setting interval_seconds takes.
+        least(argMax(window_ms, window_end) / 1000, 3600) AS window_seconds,
+        lag_seconds > greatest(${silent_after_seconds}, 2.5 * window_seconds) AS is_silent,
         count() AS windows,
         toUInt16(max(layers)) AS moe_layers,
         toUInt16(max(k)) AS top_k,
@@ -84,6 +88,7 @@ FROM (
         SELECT
             service, instance, max(component) AS component, ep_group, ep_rank, max(size) AS size,
             end_time AS window_end, min(time) AS window_time,
+            2 * dateDiff('millisecond', window_time, window_end) AS window_ms,
             max(moe_layers) AS layers, max(top_k) AS k,
             sum(scheduled) AS scheduled, sum(left_out) AS left_out, sum(counted) AS counted, sum(failures) AS failures,
             sum(exports) AS exports, sum(spent) AS spent, max(waiting) AS waiting

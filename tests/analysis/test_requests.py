@@ -11,7 +11,8 @@ def _steps(requests, good, tokens=(), good_tokens=(), ranks=()):
     rows = len(requests)
     columns = [requests, good, tokens or [0] * rows, good_tokens or [0] * rows, ranks or [8] * rows]
     times = (np.arange(rows) * 60_000).astype("datetime64[ms]")
-    return GoodputSteps(times, *(np.array(column, dtype=np.int64) for column in columns))
+    arrays = [np.array(column, dtype=np.int64) for column in columns]
+    return GoodputSteps(times, *arrays, arrays[-1] * 60.0)
 
 
 def test_shares_are_of_all_that_finished():
@@ -40,17 +41,20 @@ def test_minute_in_which_none_finished_has_no_share():
 
 
 def test_cost_is_price_times_rank_hours_by_good_tokens():
-    cost = cost_per_thousand_tokens(7_919, ranks=64, seconds=1_800, rank_hour_price=3.5)
+    cost = cost_per_thousand_tokens(7_919, rank_seconds=64 * 1_800, rank_hour_price=3.5)
     assert cost == pytest.approx(3.5 * 64 * 0.5 / 7_919 * 1000)
 
 
 @pytest.mark.parametrize(("tokens", "ranks", "price"), [(0, 64, 3.5), (7_919, 0, 3.5), (7_919, 64, 0.0)])
 def test_cost_is_absent_rather_than_zero_or_infinite(tokens, ranks, price):
-    assert cost_per_thousand_tokens(tokens, ranks=ranks, seconds=60, rank_hour_price=price) is None
+    assert cost_per_thousand_tokens(tokens, rank_seconds=60 * ranks, rank_hour_price=price) is None
 
 
 def test_idle_minutes_cost_too():
     settings = Settings(rank_hour_price=3.6)
     busy = judge_goodput(_steps([13], [13], [1_000], [1_000]), 60.0, settings)
-    idle = judge_goodput(_steps([13], [13], [1_000], [1_000]), 600.0, settings)
-    assert idle.cost_per_thousand == pytest.approx(10 * busy.cost_per_thousand)
+    nothing = [0] * 9
+    idle_steps = _steps([13, *nothing], [13, *nothing], [1_000, *nothing], [1_000, *nothing])
+    idle = judge_goodput(idle_steps, 600.0, settings)
+    assert busy.cost_per_thousand == pytest.approx(3.6 * 8 / 60)
+    assert idle.cost_per_thousand == pytest.approx(3.6 * 8 / 6)

@@ -42,8 +42,8 @@ def counts(clock: Clock):
     return page_counts(monotonic=clock, silent_after_seconds=60, forget_seconds=300)
 
 
-def window(*records, end_ns: int = NOW_NS) -> Window:
-    return Window(end_ns - 10 * SECOND, end_ns, records)
+def window(*records, end_ns: int = NOW_NS, seconds: float = 10) -> Window:
+    return Window(end_ns - int(seconds * SECOND), end_ns, records)
 
 
 def tokens(value: int, **attributes) -> Measurement:
@@ -169,6 +169,41 @@ def test_states_go_when_a_process_is_silent_and_everything_some_minutes_later(co
 
     clock.seconds = 301
     assert counts.snapshot() == ()
+
+
+def test_windows_of_five_minutes_keep_their_states_and_their_sums(counts, clock):
+    for number in range(1, 4):
+        clock.seconds = 300 * number + 7 * (number - 1)
+        running = Measurement(m.REQUESTS_RUNNING, 79)
+        counts.add(source(0), window(tokens(13), running, end_ns=NOW_NS + 300 * number * SECOND, seconds=300))
+        assert list(values(counts, m.TOKENS).values()) == [13 * number]
+        clock.seconds += 301
+        assert list(values(counts, m.REQUESTS_RUNNING).values()) == [79], "silent is who missed two windows"
+    clock.seconds += 2.5 * 300
+
+    assert counts.snapshot() == ()
+
+
+def test_a_start_of_long_ago_keeps_nobody_on_the_page(counts, clock):
+    """The cumulative state of a stock SDK starts with its process, and somebody may make a start up."""
+    uptime = window(Measurement(m.REQUESTS_RUNNING, 79), seconds=10**6)
+    counts.add(source(0), uptime)
+    counts.add(source(0), window(*uptime.records, end_ns=NOW_NS + 10 * SECOND, seconds=10**6))
+    clock.seconds = 61
+    assert values(counts, m.REQUESTS_RUNNING) == {}
+
+    counts.add(source(1), uptime)
+    clock.seconds += 2.5 * 3600 + 1
+    assert counts.snapshot() == ()
+
+
+def test_parts_of_one_window_are_one_window(counts, clock):
+    long = window(tokens(13), seconds=300)
+    counts.add(source(0), long)
+    counts.add(source(0), window(Measurement(m.REQUESTS_RUNNING, 79), seconds=300))
+    clock.seconds = 700
+
+    assert list(values(counts, m.REQUESTS_RUNNING).values()) == [79]
 
 
 def test_a_rank_that_comes_back_after_it_was_forgotten_starts_at_zero(counts, clock):

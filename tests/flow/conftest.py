@@ -106,11 +106,16 @@ class Telemetry:
         )
         return self._ask(query)
 
-    def _ask(self, query: str) -> list[tuple]:
+    def ask(self, query: str, **parameters: object) -> list[tuple]:
+        """Answer a query of the analysis: tables as ``{db}.name``, ``service`` is this deployment's."""
+        return self._ask(query.replace("{db}", self._database), **parameters)
+
+    def _ask(self, query: str, **parameters: object) -> list[tuple]:
         arguments = {
             "default_format": "JSONCompact",
             "output_format_json_quote_64bit_integers": "0",
             "param_service": self.service,
+            **{f"param_{name}": value for name, value in parameters.items()},
         }
         url = f"http://127.0.0.1:{self._sql_port}/?{urllib.parse.urlencode(arguments)}"
         with urllib.request.urlopen(url, data=query.encode(), timeout=60) as answer:

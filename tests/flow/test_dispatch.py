@@ -1,8 +1,11 @@
 """`rank_traffic`, `dispatch_wait`, `dispatch_time`, `step_time` and `tokens_per_second`: rank to SQL."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from moescope import analysis
 from moescope.collector.expert_load import Row
 from moescope.schemas import metrics
 from moescope.schemas.attributes import (
@@ -181,7 +184,18 @@ def test_scraper_speaks_for_a_rank_only_where_the_rank_does_not(fleet):
     rank.begin_step((Row.DECODE, 120))
     fleet.close_window(60)
 
-    assert fleet.rows("tokens_per_second", "time, tokens, tokens_per_second", "phase = 'decode'") == [
-        (fleet.minute(0), 130, pytest.approx(130 / 60)),
-        (fleet.minute(1), 120, 2.0),
-    ]
+    view = fleet.rows("tokens_per_second", "time, tokens, tokens_per_second", "phase = 'decode'")
+    assert view == [(fleet.minute(0), 130, pytest.approx(130 / 60)), (fleet.minute(1), 120, 2.0)]
+    assert rates_of_the_pages(fleet) == [(0, 60_000, 130), (60_000, 60_000, 120)], "as the pages have it"
+
+
+def rates_of_the_pages(fleet) -> list[tuple]:
+    """What the query of the pages answers, from the deployment's start on: minute, covered and tokens."""
+    text = (Path(analysis.__file__).parent / "queries" / "token_rate.sql").read_text(encoding="utf-8")
+    start_ms = fleet.clock.start_s * 1000
+    text = text.replace("FROM token_count", "FROM {db}.token_count")
+    return fleet.ask(
+        f"SELECT minute_ms - {start_ms}, covered_ms, tokens FROM ({text})",
+        start_ms=start_ms,
+        end_ms=start_ms + 600_000,
+    )

@@ -173,6 +173,27 @@ def test_rank_that_stopped_is_silent_and_one_that_was_replaced_or_scaled_away_ha
     ]
 
 
+def test_rank_with_windows_of_three_minutes_is_silent_after_two_and_a_half_of_them(fleet):
+    recent(fleet, minutes_ago=5)
+    fleet.rank(0, 2)
+    fleet.close_window(180)
+    assert [state for _, _, state, _ in health(fleet)] == ["ok"], "ended two minutes ago: the next is not due"
+
+    fleet.forget()
+    fleet.rank(1, 2)
+    recent(fleet, minutes_ago=13)
+    fleet.close_window(180)
+    recent(fleet, minutes_ago=3)
+    fleet.forget()
+    fleet.process(Component.SCHEDULER)
+    fleet.close_window(10)
+    assert sorted(health(fleet)) == [
+        ("rank", 0, "ok", 0),
+        ("rank", 1, "silent", 0),
+        ("scheduler", 0, "silent", 0),
+    ]
+
+
 def test_health_says_what_an_export_takes_on_average_and_the_most_that_waited(fleet):
     recent(fleet)
     process = fleet.process()

@@ -30,7 +30,9 @@ def insert(table, columns, metric, attributes, values):
     )
 
 insert("sum", "Value, AggregationTemporality", "moe.memory.usage", "{'moe.pool': 'weights'}", "79, 2")
+insert("gauge", "Value", "moe.memory.usage", "{'moe.pool': 'runtime'}", "23")
 insert("gauge", "Value", "hw.gpu.utilization", "{'hw.id': 'GPU-13'}", "0.5")
+insert("sum", "Value, AggregationTemporality", "hw.gpu.utilization", "{'hw.id': 'GPU-23'}", "0.25, 2")
 insert(
     "histogram", "Count, Sum, BucketCounts, ExplicitBounds, AggregationTemporality", "moe.step.duration",
     "{'moe.phase': 'decode'}", "13, 6.5, [13, 0], [1], 1",
@@ -41,8 +43,8 @@ insert(
 )
 for query in (
     "SELECT time, start_time, end_time, component FROM moescope.measurement WHERE pool = 'weights'",
-    "SELECT time, ep_rank, used_bytes FROM moescope.memory_by_pool",
-    "SELECT time, gpu, utilization FROM moescope.gpu",
+    "SELECT time, ep_rank, pool, used_bytes FROM moescope.memory_by_pool ORDER BY pool",
+    "SELECT time, gpu, utilization FROM moescope.gpu ORDER BY gpu",
     "SELECT time, steps, mean_seconds, p50_seconds FROM moescope.step_time",
     "SELECT time, peer_rank, tokens FROM moescope.rank_traffic WHERE tokens > 0 ORDER BY ALL",
 ):
@@ -65,8 +67,10 @@ def test_times_and_numbers_are_the_same_from_either(tmp_path, time_type: str):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "12:00:55 12:00:50 12:01:00 rank",
-        "12:00:00 3 79",
+        "12:00:00 3 runtime 23",
+        "12:00:00 3 weights 79",
         "12:00:00 GPU-13 0.5",
+        "12:00:00 GPU-23 0.25",
         "12:00:00 13 0.5 0.5",
         "12:00:00 0 13",
         "12:00:00 1 23",

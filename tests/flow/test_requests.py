@@ -128,6 +128,72 @@ def test_goodput_counts_what_kept_the_contract_beside_everything(fleet):
     finish(requests, ttft=1.0, duration=1.0, tokens=1, queue=0.1)  # one token: the first one decides
     fleet.close_window()
 
-    assert fleet.rows("goodput", "requests, good_requests, output_tokens, good_tokens, ranks") == [
-        (22, 14, 13 * 21 + 5 * 21 + 3 * 11 + 1, 13 * 21 + 1, 2)
+    columns = "requests, good_requests, output_tokens, good_tokens, ranks, covered_seconds"
+    assert fleet.rows("goodput", columns) == [
+        (22, 14, 13 * 21 + 5 * 21 + 3 * 11 + 1, 13 * 21 + 1, 2, 5.0)  # one of the two ranks, ten seconds
     ]
+
+
+def test_process_that_took_the_place_of_another_does_not_count_twice(fleet):
+    before = fleet.process()
+    for _ in range(3):
+        before.set_state(metrics.REQUESTS_RUNNING, 23)
+        before.set_state(metrics.REQUESTS_WAITING, 13)
+        fleet.close_window()
+    fleet.forget()
+    after = fleet.process()
+    for _ in range(3):
+        after.set_state(metrics.REQUESTS_RUNNING, 79)
+        after.set_state(metrics.REQUESTS_WAITING, 13)
+        fleet.close_window()
+
+    assert fleet.rows("request_load", "time, running, waiting") == [
+        (fleet.minute(), pytest.approx((23 + 79) / 2), pytest.approx(13))
+    ]
+
+
+def test_windows_count_by_their_length_and_a_phase_of_its_own_takes_nothing_away(fleet):
+    first = fleet.process()
+    first.set_state(metrics.REQUESTS_RUNNING, 13)
+    fleet.close_window(5)
+    second = fleet.process()  # five seconds later than the first one
+    for seconds, running in ((10, 23), (40, 79)):
+        first.set_state(metrics.REQUESTS_RUNNING, running)
+        second.set_state(metrics.REQUESTS_RUNNING, 2)
+        fleet.close_window(seconds)
+
+    ((running,),) = fleet.rows("request_load", "running")
+    assert running == pytest.approx((5 * 13 + 10 * 23 + 40 * 79) / 55 + 2)
+
+
+def test_load_of_windows_longer_than_a_minute_is_what_they_say(fleet):
+    process = fleet.process()
+    process.set_state(metrics.REQUESTS_RUNNING, 79)
+    fleet.close_window(300)
+
+    assert fleet.rows("request_load", "time, running") == [(fleet.minute(2), 79.0)]
+
+
+def test_group_in_which_no_request_finished_is_paid_for(fleet):
+    """A prefill group, and idle minutes: its ranks are there, and have rows of zeros."""
+    for rank in range(3):
+        fleet.rank(rank, 3)
+    for _ in range(12):
+        fleet.close_window()
+
+    columns = "time, requests, good_requests, output_tokens, good_tokens, ranks, covered_seconds"
+    assert fleet.rows("goodput", columns) == [
+        (fleet.minute(0), 0, 0, 0, 0, 3, 60.0),
+        (fleet.minute(1), 0, 0, 0, 0, 3, 60.0),
+    ]
+
+
+@pytest.mark.parametrize("seconds", [20, 60, 300])
+def test_rank_time_of_goodput_is_the_same_however_long_windows_are(fleet, seconds):
+    fleet.rank(0, 2)
+    fleet.rank(1, 2)
+    fleet.process(ep_size=2)
+    for _ in range(600 // seconds):
+        fleet.close_window(seconds)
+
+    assert fleet.rows("goodput", "sum(ranks * covered_seconds)") == [(1200.0,)]

@@ -93,6 +93,8 @@ def counter(
     metric.sum.is_monotonic = is_monotonic
     number = {} if value is None else {"as_int" if isinstance(value, int) else "as_double": value}
     fields = {"start_time_unix_nano": end_ns - WINDOW_NS, "time_unix_nano": end_ns, **number, **more}
+    if name == TOKENS.name:
+        fields.setdefault("attributes", key_values({a.PHASE: "decode", a.EXCLUDED: "none"}))
     metric.sum.data_points.add(**fields)
     return metric
 

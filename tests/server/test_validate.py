@@ -10,18 +10,25 @@ from moescope.schemas import attributes as a
 from moescope.schemas.metrics import (
     DISPATCH_DURATION,
     EXPERT_DURATION,
+    EXPERT_FAILOVERS,
     EXPERT_GROUP_DURATION,
     EXPERT_REPLICAS,
     EXPERT_TOKENS,
+    EXPERT_WEIGHT_SIZE,
     GPU_IO,
     GPU_UTILIZATION,
+    KDA_STATE_COPIES,
     MEMORY_USAGE,
+    METRICS,
     RANK_IO,
     REQUEST_QUEUE_DURATION,
     STEP_DURATION,
+    TELEMETRY_EXPORT_FAILURES,
     TIME_TO_FIRST_TOKEN,
     TOKENS,
+    Kind,
 )
+from moescope.schemas.metrics import Encoding as ByIndex
 from moescope.schemas.settings import Settings
 from moescope.server.otlp_decode import Encoding, decode
 from moescope.server.reasons import SENTENCES, Reason
@@ -166,14 +173,18 @@ def test_metric_by_layer_has_a_bucket_for_each_layer_of_the_model(judge):
 
 @pytest.mark.parametrize("metric", [STEP_DURATION, DISPATCH_DURATION], ids=lambda metric: metric.name)
 def test_phase_is_required_where_the_registry_lists_it(judge, metric):
-    points = [plain_point(attributes=key_values(said)) for said in ({a.PHASE: "decode"}, {a.PHASE: ""}, {})]
+    stage = {a.STAGE: "combine"}
+    phases = ({a.PHASE: "decode"}, {a.PHASE: ""}, {})
+    points = [plain_point(attributes=key_values(stage | said)) for said in phases]
     verdict = judge(histogram(*points, name=metric.name, unit="s"))
     assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.PHASE: 2})
 
 
 def test_state_below_zero_or_sent_as_a_change_is_rejected(judge):
     def state(value, temporality=CUMULATIVE):
-        return counter(value, name=MEMORY_USAGE.name, unit="By", is_monotonic=False, temporality=temporality)
+        pool = key_values({a.POOL: "weights"})
+        fields = {"is_monotonic": False, "temporality": temporality, "attributes": pool}
+        return counter(value, name=MEMORY_USAGE.name, unit="By", **fields)
 
     verdict = judge(state(13), state(0), state(-1), state(23, temporality=DELTA))
     assert (verdict.accepted, dict(verdict.rejected)) == (
@@ -272,6 +283,90 @@ def test_tokens_of_the_load_need_a_phase_and_the_others_do_not(judge):
     )
     assert (verdict.accepted, dict(verdict.rejected)) == (2, {Reason.PHASE: 2})
     assert "moe.phase must be one of prefill, decode" in str(verdict.errors[0])
+
+
+VOCABULARIES = {
+    a.EXCLUDED: a.Excluded,
+    a.SOURCE: a.DurationSource,
+    a.STAGE: a.DispatchStage,
+    a.POOL: a.MemoryPool,
+    a.RESULT: a.CacheResult,
+    a.CONTRACT: a.Contract,
+    a.DIRECTION: a.Direction,
+}
+OPEN_ATTRIBUTES = {a.LAYER, a.PHASE, a.HW_ID, a.OPERATION, a.PROVIDER, a.REQUEST_MODEL}
+REASONS = {EXPERT_FAILOVERS.name: a.FailoverReason, KDA_STATE_COPIES.name: a.CopyReason}
+CLOSED = [
+    (metric, key, REASONS[metric.name] if key == a.REASON else VOCABULARIES[key])
+    for metric in METRICS
+    for key in metric.attributes
+    if key not in OPEN_ATTRIBUTES and (key != a.REASON or metric.name in REASONS)
+]
+
+
+def point_of(metric, attributes: dict) -> Metric:
+    """A point that is right but for what ``attributes`` say."""
+    said = {a.LAYER: 1, a.PHASE: "decode", a.HW_ID: "GPU-13"}
+    said = {key: said[key] for key in metric.attributes if key in said}
+    for key in metric.attributes:
+        if key in VOCABULARIES:
+            said[key] = next(iter(VOCABULARIES[key])).value
+        elif key == a.REASON and metric.name in REASONS:
+            said[key] = next(iter(REASONS[metric.name])).value
+    said = key_values({key: word for key, word in (said | attributes).items() if word is not None})
+    if metric.kind is not Kind.HISTOGRAM:
+        is_change = metric.kind is Kind.COUNTER
+        temporality = DELTA if is_change else CUMULATIVE
+        more = {"attributes": said, "temporality": temporality, "is_monotonic": is_change}
+        return counter(13, name=metric.name, unit=metric.unit, **more)
+    if not metric.is_index_encoded:
+        return histogram(plain_point(attributes=said), name=metric.name, unit=metric.unit)
+    widths = {ByIndex.BY_PEER_RANK: 1, ByIndex.BY_LAYER: 5}
+    counts = [13] + [23] * (widths.get(metric.encoding, 4) - 1)
+    return histogram(index_point(counts, attributes=said), name=metric.name, unit=metric.unit)
+
+
+@pytest.mark.parametrize(
+    ("metric", "key", "vocabulary"), CLOSED, ids=lambda part: part.name if hasattr(part, "kind") else None
+)
+def test_word_that_is_none_of_its_vocabulary_is_rejected(judge, metric, key, vocabulary):
+    known = [point_of(metric, {key: word.value}) for word in vocabulary]
+    assert judge(*known).accepted == len(vocabulary)
+
+    unknown = [point_of(metric, {key: word}) for word in ("novel", "x" * 10_000, 13)]
+    verdict = judge(*known, *unknown)
+    assert (verdict.accepted, verdict.rejected.total()) == (len(vocabulary), 3)
+    assert f"{key} must be one of {', '.join(vocabulary)}" in str(verdict.errors[0])
+
+    is_own = metric.name.startswith("moe.")
+    assert judge(point_of(metric, {key: None})).rejected.total() == is_own, "stock senders may leave it out"
+
+
+def test_reason_of_a_failed_export_is_any_short_word(judge):
+    words = ("unavailable", "a new one", "x" * 64, "x" * 65)
+    verdict = judge(*(point_of(TELEMETRY_EXPORT_FAILURES, {a.REASON: word}) for word in words))
+    assert (verdict.accepted, dict(verdict.rejected)) == (3, {Reason.LONG_REASON: 1})
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_process_of_an_unknown_kind_is_rejected_with_all_it_says(judge, metric):
+    point = point_of(metric, {})
+    for component in (None, *a.Component):
+        said = {} if component is None else {a.COMPONENT: component.value}
+        assert judge(point, resource=resource_of("svc", "one", experts=4, **said)).accepted == 1
+    verdict = judge(point, resource=resource_of("svc", "one", experts=4, **{a.COMPONENT: "router"}))
+    assert dict(verdict.rejected) == {Reason.COMPONENT: 1}
+
+
+def test_row_that_is_no_load_may_lack_a_phase_and_have_no_unknown_one(judge):
+    verdict = judge(tokens(excluded="dummy", phase=""), tokens(excluded="dummy", phase="mixed"))
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.PHASE: 1})
+
+
+def test_own_gauge_sent_as_a_change_is_no_state(judge):
+    weight = {"name": EXPERT_WEIGHT_SIZE.name, "unit": "By", "is_monotonic": False}
+    verdict = judge(*(counter(13, temporality=temporality, **weight) for temporality in (DELTA, CUMULATIVE)))
+    assert (verdict.accepted, dict(verdict.rejected)) == (1, {Reason.NOT_A_STATE: 1})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -195,7 +195,7 @@ def rates_of_the_pages(fleet) -> list[tuple]:
     start_ms = fleet.clock.start_s * 1000
     text = text.replace("FROM token_count", "FROM {db}.token_count")
     return fleet.ask(
-        f"SELECT minute_ms - {start_ms}, covered_ms, tokens FROM ({text})",
+        f"SELECT minute_ms - {start_ms}, covered_ms, tokens FROM ({text}) WHERE phase = 'decode'",
         start_ms=start_ms,
         end_ms=start_ms + 600_000,
     )

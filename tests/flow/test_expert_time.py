@@ -179,12 +179,14 @@ def test_rank_with_windows_of_three_minutes_is_silent_after_two_and_a_half_of_th
     fleet.close_window(180)
     assert [state for _, _, state, _ in health(fleet)] == ["ok"], "ended two minutes ago: the next is not due"
 
+    fleet.close()
     fleet.forget()
-    fleet.rank(1, 2)
     recent(fleet, minutes_ago=13)
+    fleet.rank(1, 2)
     fleet.close_window(180)
-    recent(fleet, minutes_ago=3)
+    fleet.close()
     fleet.forget()
+    recent(fleet, minutes_ago=3)
     fleet.process(Component.SCHEDULER)
     fleet.close_window(10)
     assert sorted(health(fleet)) == [

@@ -140,6 +140,7 @@ def test_process_that_took_the_place_of_another_does_not_count_twice(fleet):
         before.set_state(metrics.REQUESTS_RUNNING, 23)
         before.set_state(metrics.REQUESTS_WAITING, 13)
         fleet.close_window()
+    fleet.close()
     fleet.forget()
     after = fleet.process()
     for _ in range(3):

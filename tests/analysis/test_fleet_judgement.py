@@ -1,5 +1,6 @@
 """What the Prometheus page says of a fleet is what the reports say of it. Embedded engine, known fleets."""
 
+import dataclasses
 import time
 
 import numpy as np
@@ -15,21 +16,26 @@ from moescope.schemas.settings import Settings
 from tests.analysis.known_workloads import KnownFleet
 
 SETTINGS = Settings(fleet_page_window_seconds=900, fleet_page_hot_experts=3)
-# Up to two minutes ahead: nobody falls silent while the tests run.
-END_S = int(time.time()) // 60 * 60 + 120
-HOT = KnownFleet(service="hot", end_s=END_S, hot={(Phase.DECODE, 2, 13): 40.0, (Phase.DECODE, 3, 23): 5.0})
-EVEN = KnownFleet(service="even", ep_group="blue", end_s=END_S, seed=13)
-GONE = KnownFleet(service="gone", end_s=END_S - 3_600)
+HOT = KnownFleet(service="hot", hot={(Phase.DECODE, 2, 13): 40.0, (Phase.DECODE, 3, 23): 5.0})
+EVEN = KnownFleet(service="even", ep_group="blue", seed=13)
+GONE = KnownFleet(service="gone")
 
 
 @pytest.fixture(scope="module")
-def store(known_store):
-    return known_store(HOT, EVEN, GONE)
+def end_s():
+    """When the fleets' newest minute ends: up to two minutes ahead, so that nobody falls silent meanwhile."""
+    return int(time.time()) // 60 * 60 + 120
 
 
 @pytest.fixture(scope="module")
-def judgement(store):
-    return judge_fleet(store, SETTINGS, now_ms=HOT.end_s * 1000 + 30_000)
+def store(known_store, end_s):
+    ends = ((HOT, end_s), (EVEN, end_s), (GONE, end_s - 3_600))
+    return known_store(*(dataclasses.replace(fleet, end_s=end) for fleet, end in ends))
+
+
+@pytest.fixture(scope="module")
+def judgement(store, end_s):
+    return judge_fleet(store, SETTINGS, now_ms=end_s * 1000 + 30_000)
 
 
 def count(judgement, kind: FindingKind, service: str) -> int:
@@ -133,9 +139,9 @@ def test_group_of_which_nothing_is_heard_any_more_is_not_judged(judgement):
     assert "gone" not in services
 
 
-def test_layer_with_too_few_tokens_has_a_ratio_and_no_net_one(store):
+def test_layer_with_too_few_tokens_has_a_ratio_and_no_net_one(store, end_s):
     strict = Settings(fleet_page_window_seconds=900, min_mean_rank_load=1e9)
-    judged = judge_fleet(store, strict, now_ms=HOT.end_s * 1000)
+    judged = judge_fleet(store, strict, now_ms=end_s * 1000)
 
     for one in judged.balances:
         assert np.isfinite(one.ratio).all()

@@ -16,7 +16,6 @@ def test_tensors_of_every_type_and_view_come_back(tmp_path):
         "view": base[:, 1:, ::2],
         "transposed": base.transpose(0, 2),
         "scalar": torch.tensor(79),
-        "expanded": torch.arange(5).expand(23, 5),
         "empty": torch.empty(0, 3, dtype=torch.int64),
         **{
             str(dtype): torch.ones(3, dtype=dtype)
@@ -42,6 +41,13 @@ def test_tensors_of_every_type_and_view_come_back(tmp_path):
         if name != "nested":
             np.testing.assert_array_equal(read[name], tensor.numpy(), err_msg=name)
             assert read[name].dtype == tensor.numpy().dtype
+
+
+def test_a_view_that_repeats_its_storage_is_refused(tmp_path):
+    torch.save({"x": torch.arange(5).expand(23, 5)}, tmp_path / "expanded.pt")
+
+    with pytest.raises(RecordingError, match="storage"):
+        read_torch_file(tmp_path / "expanded.pt")
 
 
 def test_a_model_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """The hook on workers that are made of vLLM's own routers and little else."""
 
 import logging
+import threading
 import warnings
 from types import SimpleNamespace
 
@@ -259,8 +260,13 @@ def test_the_counts_are_not_read_while_a_graph_is_captured(watched):
     is_readable = []
     capture = engine.runner.capture_model
 
-    def capture_and_look():
+    def look():
         is_readable.append(engine.recorders[0]._source.counter._copy._lock.acquire(blocking=False))
+
+    def capture_and_look():
+        other = threading.Thread(target=look)
+        other.start()
+        other.join()
         return capture()
 
     engine.runner.capture_model = capture_and_look

@@ -178,9 +178,10 @@ def test_the_prefix_cache_is_reconciled_with_the_page(served, store):
     assert by_source == {"local_compute": found["miss"], "local_cache_hit": 512}
 
 
-def test_at_last_no_request_runs_or_waits(store, served):
-    assert store.states(SERVICE, metrics.REQUESTS_RUNNING.name)[""][-1] == 0
-    assert store.states(SERVICE, metrics.REQUESTS_WAITING.name)[""][-1] == 0
+def test_one_request_at_a_time_runs_and_none_waits(store, served):
+    # None at all once the logger has given up: what nobody knows any more is not said.
+    assert set(store.states(SERVICE, metrics.REQUESTS_RUNNING.name).get("", [])) <= {0, 1}
+    assert set(store.states(SERVICE, metrics.REQUESTS_WAITING.name).get("", [])) <= {0}
 
 
 def test_one_front_end_and_one_engine_core_report(store, served):

@@ -106,6 +106,25 @@ _PAGE_STATE: Final = measured("SGLang; vLLM has one number for both pools")
 _PAGE_BLOCKS: Final = measured("where the model has attention alone; SGLang always")
 _REBUCKETED: Final = measured("counts and sums exact, quantiles err towards slow")
 _NVML: Final = measured("where NVML is")
+# Rows that several metrics share.
+_GPU: Final = {
+    "vllm": _NVML,
+    "sglang": _NVML,
+    "transformers": absent("not read there"),
+    "page": absent("on no page"),
+}
+_ITSELF: Final = {
+    "vllm": MEASURED,
+    "sglang": MEASURED,
+    "transformers": MEASURED,
+    "page": MEASURED,
+}
+_LATENCY: Final = {
+    "vllm": MEASURED,
+    "sglang": _WITH_METRICS,
+    "transformers": _NO_SERVER,
+    "page": _REBUCKETED,
+}
 
 COVERAGE: Final[tuple[Coverage, ...]] = (
     _row(
@@ -346,10 +365,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         m.TIME_TO_FIRST_TOKEN,
         "request_latency",
         "latency",
-        vllm=MEASURED,
-        sglang=_WITH_METRICS,
-        transformers=_NO_SERVER,
-        page=_REBUCKETED,
+        **_LATENCY,
     ),
     _row(
         m.TIME_PER_OUTPUT_TOKEN,
@@ -364,10 +380,7 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         m.REQUEST_DURATION,
         "request_latency",
         "latency",
-        vllm=MEASURED,
-        sglang=_WITH_METRICS,
-        transformers=_NO_SERVER,
-        page=_REBUCKETED,
+        **_LATENCY,
     ),
     _row(
         m.REQUEST_QUEUE_DURATION,
@@ -382,73 +395,49 @@ COVERAGE: Final[tuple[Coverage, ...]] = (
         m.INTER_TOKEN_LATENCY,
         "request_latency",
         "latency",
-        vllm=MEASURED,
-        sglang=_WITH_METRICS,
-        transformers=_NO_SERVER,
-        page=_REBUCKETED,
+        **_LATENCY,
     ),
     _row(
         m.GPU_UTILIZATION,
         "gpu",
         "health",
-        vllm=_NVML,
-        sglang=_NVML,
-        transformers=absent("not read there"),
-        page=absent("on no page"),
+        **_GPU,
     ),
     _row(
         m.GPU_MEMORY_USAGE,
         "gpu",
         "health",
-        vllm=_NVML,
-        sglang=_NVML,
-        transformers=absent("not read there"),
-        page=absent("on no page"),
+        **_GPU,
     ),
     _row(
         m.GPU_MEMORY_LIMIT,
         "gpu",
         "health",
-        vllm=_NVML,
-        sglang=_NVML,
-        transformers=absent("not read there"),
-        page=absent("on no page"),
+        **_GPU,
     ),
     _row(
         m.GPU_IO,
         "gpu",
         "health",
-        vllm=_NVML,
-        sglang=_NVML,
-        transformers=absent("not read there"),
-        page=absent("on no page"),
+        **_GPU,
     ),
     _row(
         m.TELEMETRY_EXPORT_DURATION,
         "telemetry_health",
         "health",
-        vllm=MEASURED,
-        sglang=MEASURED,
-        transformers=MEASURED,
-        page=MEASURED,
+        **_ITSELF,
     ),
     _row(
         m.TELEMETRY_EXPORT_FAILURES,
         "telemetry_health",
         "health",
-        vllm=MEASURED,
-        sglang=MEASURED,
-        transformers=MEASURED,
-        page=MEASURED,
+        **_ITSELF,
     ),
     _row(
         m.TELEMETRY_QUEUE_SIZE,
         "telemetry_health",
         "health",
-        vllm=MEASURED,
-        sglang=MEASURED,
-        transformers=MEASURED,
-        page=MEASURED,
+        **_ITSELF,
     ),
 )
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from moescope.analysis.coverage import Coverage, read_coverage
 from moescope.analysis.expert_load import TimeArray
+from moescope.analysis.frozen import lock, locked_int64
 from moescope.analysis.span import Span
-from moescope.analysis.store import Store, lock, locked_int64
+from moescope.analysis.store import Store
 from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import Excluded, Phase
 from moescope.schemas.records import FloatArray, IntArray

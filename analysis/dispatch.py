@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 
 from moescope.analysis.distribution import Distribution, DistributionKey
+from moescope.analysis.frozen import lock, locked_int64
 from moescope.analysis.span import Span
-from moescope.analysis.store import Store, column_as_array, lock, locked_int64
+from moescope.analysis.store import Store, column_as_array
 from moescope.schemas import metrics
 from moescope.schemas.attributes import DispatchStage, Phase
 from moescope.schemas.records import FloatArray, IntArray

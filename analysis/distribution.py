@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from moescope.analysis.expert_load import TimeArray
+from moescope.analysis.frozen import lock
 from moescope.analysis.span import Span
-from moescope.analysis.store import Store, lock
+from moescope.analysis.store import Store
 from moescope.schemas.metrics import Metric
 from moescope.schemas.records import FloatArray, IntArray
 

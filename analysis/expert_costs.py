@@ -10,8 +10,9 @@ import numpy as np
 
 from moescope.analysis import words
 from moescope.analysis.expert_load import TimeArray
+from moescope.analysis.frozen import lock
 from moescope.analysis.span import Span
-from moescope.analysis.store import Store, column_as_array, lock
+from moescope.analysis.store import Store, column_as_array
 from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import DurationSource, FailoverReason, Phase
 from moescope.schemas.records import FloatArray

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from moescope.analysis.clustering import IntervalSums
-from moescope.analysis.store import Store, column_as_array, list_column_as_array, lock, locked_int64
+from moescope.analysis.frozen import lock, locked_int64
+from moescope.analysis.store import Store, column_as_array, list_column_as_array
 from moescope.schemas.attributes import Phase
 from moescope.schemas.records import IntArray
 from moescope.schemas.settings import Settings

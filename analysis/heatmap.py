@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from moescope.analysis.expert_load import ExpertLoadWindow
+from moescope.analysis.frozen import lock
 from moescope.analysis.hot_experts import times_median
-from moescope.analysis.store import lock
 
 _SECONDS_PER_MINUTE: Final = 60
 PERCENT: Final = 100

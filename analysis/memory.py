@@ -10,8 +10,9 @@ import numpy as np
 
 from moescope.analysis import words
 from moescope.analysis.expert_load import TimeArray
+from moescope.analysis.frozen import lock, locked_int64
 from moescope.analysis.span import Span
-from moescope.analysis.store import Store, column_as_array, lock, locked_int64
+from moescope.analysis.store import Store, column_as_array
 from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import MemoryPool
 from moescope.schemas.records import FloatArray, IntArray

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from moescope.analysis.expert_load import ExpertLoadWindow, from_ms
-from moescope.analysis.store import Store, column_as_array, list_column_as_array, lock, locked_int64
+from moescope.analysis.frozen import lock, locked_int64
+from moescope.analysis.store import Store, column_as_array, list_column_as_array
 from moescope.schemas.records import IntArray
 
 _LOOK_BACKS_MS: Final = (3_600_000, 86_400_000)

@@ -8,8 +8,9 @@ from enum import StrEnum
 
 import numpy as np
 
+from moescope.analysis.frozen import lock, locked_int64
 from moescope.analysis.span import Span
-from moescope.analysis.store import Store, column_as_array, lock, locked_int64
+from moescope.analysis.store import Store, column_as_array
 from moescope.schemas.attributes import Phase
 from moescope.schemas.records import FloatArray, IntArray
 

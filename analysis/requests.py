@@ -10,8 +10,9 @@ import numpy as np
 
 from moescope.analysis.distribution import Distribution, DistributionKey
 from moescope.analysis.expert_load import TimeArray
+from moescope.analysis.frozen import lock, locked_int64
 from moescope.analysis.span import Span
-from moescope.analysis.store import Store, column_as_array, lock, locked_int64
+from moescope.analysis.store import Store, column_as_array
 from moescope.schemas import metrics
 from moescope.schemas.metrics import Metric
 from moescope.schemas.records import FloatArray, IntArray

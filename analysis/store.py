@@ -28,7 +28,6 @@ from moescope.schemas.errors import (
     StoreUnavailableError,
     UsageError,
 )
-from moescope.schemas.records import IntArray
 from moescope.schemas.settings import Settings
 
 try:
@@ -187,18 +186,6 @@ def list_column_as_array(table: pa.Table, name: str, width: int) -> Any:
     chunks = flat.chunks if isinstance(flat, pa.ChunkedArray) else [flat]
     values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in chunks]
     return np.concatenate(values or [np.empty(0, dtype=np.uint64)]).reshape(table.num_rows, width)
-
-
-def lock(array: Any) -> Any:
-    """Make an array read-only, as a part of a frozen result is, and return it."""
-    array.flags.writeable = False
-    return array
-
-
-def locked_int64(array: Any) -> IntArray:
-    """Return a read-only int64 copy of ``array``."""
-    locked: IntArray = lock(np.array(array, dtype=np.int64))
-    return locked
 
 
 @functools.cache

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from moescope.analysis.expert_load import TimeArray
-from moescope.analysis.store import Store, column_as_array, lock
+from moescope.analysis.frozen import lock
+from moescope.analysis.store import Store, column_as_array
 from moescope.schemas.attributes import Phase
 from moescope.schemas.records import FloatArray
 

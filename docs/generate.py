@@ -144,7 +144,7 @@ def cli_page() -> str:
     lines = [
         "# Command line",
         "",
-        "Generated from `moescope/cli.py`. Data goes to stdout, progress and logs to stderr. Exit code 0:",
+        "Generated from `moescope/cli*.py`. Data goes to stdout, progress and logs to stderr. Exit code 0:",
         "fine; 1: a finding that fails the check, or a fault outside; 2: wrong use.",
         *_command("moescope", get_command(app)),
     ]

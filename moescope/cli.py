@@ -5,21 +5,19 @@ Exit codes: 0 fine, 1 a finding that fails the check or a fault outside, 2 wrong
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from moescope import __version__
-from moescope.cli_arguments import parse_duration
+from moescope.cli_arguments import Dsn, Json, missing_extra, parse_duration
 from moescope.cli_progress import WindowProgress
-from moescope.schemas.errors import MissingExtraError, MoescopeError, UsageError
-from moescope.schemas.settings import Settings, load_settings
+from moescope.cli_report import report
+from moescope.schemas.errors import MoescopeError, UsageError
+from moescope.schemas.settings import load_settings
 from moescope.schemas.topology import MODEL_SHAPES
 
 app = typer.Typer(
@@ -30,24 +28,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-report = typer.Typer(name="report", help="The answers of the analysis, in a terminal.", no_args_is_help=True)
 app.add_typer(report)
 imports = typer.Typer(name="import", help="Recordings made elsewhere, into the store.", no_args_is_help=True)
 app.add_typer(imports)
-
-Dsn = Annotated[
-    str | None,
-    typer.Option("--dsn", help="Store: http(s)://host:port/database or chdb:///path.", show_default=False),
-]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
-Window = Annotated[
-    float,
-    typer.Option(
-        "--window", parser=parse_duration, metavar="TIME", help="How far to look back.", show_default="15m"
-    ),
-]
-Limit = Annotated[int, typer.Option(help="Most rows to show.", min=1)]
-Service = Annotated[str | None, typer.Option(help="Deployment; needed only where there are several.")]
 
 
 def run() -> None:
@@ -103,7 +86,7 @@ def serve(
     try:
         from moescope.server import app as server_app
     except ModuleNotFoundError as error:
-        raise _missing(error, "moescope serve", "server") from None
+        raise missing_extra(error, "moescope serve", "server") from None
     settings = load_settings(
         data_dir=data_dir,
         host=host,
@@ -119,7 +102,7 @@ def serve(
         try:
             from moescope.analysis.fleet_judgement import FleetJudge
         except ModuleNotFoundError as error:
-            raise _missing(error, "the analysis", "server") from None
+            raise missing_extra(error, "the analysis", "server") from None
         return FleetJudge(store_dsn, settings)
 
     server_app.run(settings, dsn=dsn, open_judge=open_judge)
@@ -286,7 +269,7 @@ def scrape(
     try:
         from moescope.scraping.run import scrape_pages
     except ModuleNotFoundError as error:
-        raise _missing(error, "moescope scrape", "server") from None
+        raise missing_extra(error, "moescope scrape", "server") from None
     is_complete = scrape_pages(
         urls,
         interval_seconds=interval,
@@ -376,88 +359,6 @@ def migrate(
     run_migrate(load_settings(dsn=dsn), cluster=cluster, dry_run=dry_run, as_json=as_json)
 
 
-@report.command()
-def hotspots(
-    dsn: Dsn = None,
-    window: Window = 900.0,
-    service: Service = None,
-    limit: Limit = 20,
-    as_json: Json = False,
-) -> None:
-    """Name the experts that are hot, ranked by the harm they do."""
-    _print_report(
-        dsn,
-        as_json,
-        lambda reports, store, settings: reports.hotspots(
-            store, window_seconds=window, settings=settings, service=service, limit=limit
-        ),
-    )
-
-
-@report.command()
-def imbalance(
-    dsn: Dsn = None,
-    window: Window = 900.0,
-    service: Service = None,
-    limit: Limit = 20,
-    as_json: Json = False,
-) -> None:
-    """Show max/mean rank load per layer and phase, net of its noise floor."""
-    _print_report(
-        dsn,
-        as_json,
-        lambda reports, store, settings: reports.imbalance(
-            store, window_seconds=window, settings=settings, service=service, limit=limit
-        ),
-    )
-
-
-@report.command()
-def latency(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
-    """Show TTFT, TPOT, ITL, queue, end to end, dispatch and steps; fail where the contract is missed."""
-    _print_report(
-        dsn,
-        as_json,
-        lambda reports, store, settings: reports.latency(
-            store, window_seconds=window, settings=settings, service=service
-        ),
-    )
-
-
-@report.command()
-def memory(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
-    """Show six memory pools with their limits, KDA slots and MLA blocks; fail where a pool is full."""
-    _print_report(
-        dsn,
-        as_json,
-        lambda reports, store, settings: reports.memory(
-            store, window_seconds=window, settings=settings, service=service
-        ),
-    )
-
-
-@report.command()
-def traffic(
-    dsn: Dsn = None,
-    window: Window = 900.0,
-    service: Service = None,
-    limit: Limit = 20,
-    as_json: Json = False,
-) -> None:
-    """Show what each rank sends to each other one, and whom it waits for."""
-    _print_report(
-        dsn,
-        as_json,
-        lambda reports, store, _: reports.traffic(store, window_seconds=window, service=service, limit=limit),
-    )
-
-
-@report.command()
-def quality(dsn: Dsn = None, service: Service = None, as_json: Json = False) -> None:
-    """Show whether the numbers can be believed: silent ranks, missing counts, reconciliation."""
-    _print_report(dsn, as_json, lambda reports, store, _: reports.quality(store, service=service))
-
-
 @app.command()
 def dashboard(
     dsn: Dsn = None,
@@ -476,26 +377,3 @@ def doctor(dsn: Dsn = None, as_json: Json = False) -> None:
     from moescope.doctor import run_doctor
 
     raise typer.Exit(run_doctor(dsn=dsn, as_json=as_json))
-
-
-def _print_report(dsn: str | None, as_json: bool, make: Callable[[Any, Any, Settings], Any]) -> None:
-    try:
-        from moescope.analysis import report as reports
-        from moescope.analysis.store import open_store
-    except ModuleNotFoundError as error:
-        raise _missing(error, "moescope report", "dashboard") from None
-    settings = load_settings(dsn=dsn)
-    answer = make(reports, open_store(settings.dsn), settings)
-    print(json.dumps(answer.to_dict(), indent=2) if as_json else answer.to_text(_width()))
-    raise typer.Exit(int(answer.has_problem))
-
-
-def _width() -> int:
-    """Columns for text: the terminal's, and 100 where there is none."""
-    return min(shutil.get_terminal_size((100, 24)).columns, 140) if sys.stdout.isatty() else 100
-
-
-def _missing(error: ModuleNotFoundError, part: str, extra: str) -> Exception:
-    if error.name is not None and error.name.startswith("moescope"):
-        return error
-    return MissingExtraError(part, extra)

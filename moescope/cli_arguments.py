@@ -1,11 +1,15 @@
-"""How arguments are read."""
+"""Options that several commands share, and how arguments are read."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+import shutil
+import sys
+from typing import Annotated, Final
 
 import typer
+
+from moescope.schemas.errors import MissingExtraError
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
@@ -24,3 +28,30 @@ def parse_duration(text: str | float) -> float:
     if match is None:
         raise typer.BadParameter(f"{text!r} is no span of time; write 90s, 15m, 6h or 2d")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def text_width() -> int:
+    """Columns for text: the terminal's, and 100 where there is none."""
+    return min(shutil.get_terminal_size((100, 24)).columns, 140) if sys.stdout.isatty() else 100
+
+
+def missing_extra(error: ModuleNotFoundError, part: str, extra: str) -> Exception:
+    """The error to raise where a package of an extra is not there; a fault of our own stays what it is."""
+    if error.name is not None and error.name.startswith("moescope"):
+        return error
+    return MissingExtraError(part, extra)
+
+
+Dsn = Annotated[
+    str | None,
+    typer.Option("--dsn", help="Store: http(s)://host:port/database or chdb:///path.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+Window = Annotated[
+    float,
+    typer.Option(
+        "--window", parser=parse_duration, metavar="TIME", help="How far to look back.", show_default="15m"
+    ),
+]
+Limit = Annotated[int, typer.Option(help="Most rows to show.", min=1)]
+Service = Annotated[str | None, typer.Option(help="Deployment; needed only where there are several.")]

@@ -145,6 +145,11 @@ class Placement:
         np.add.at(replicas, (rank, layer, by_rank[layer, rank, slot]), 1)
         return replicas
 
+    def same_rank_duplicates(self) -> int:
+        """Copies that share a rank with another copy of their expert: they add no balance and no safety."""
+        extra = self.replicas_per_rank_layer_expert() - 1
+        return int(extra[extra > 0].sum())
+
     def replicas_on_rank(self, rank: int) -> IntArray:
         """Copies on one rank: int64 ``[num_moe_layers, num_experts]``, owned by the caller."""
         first = rank * self.slots_per_rank
@@ -171,3 +176,28 @@ def place_contiguously(shape: ModelShape, ep_size: int) -> Placement:
         first += held
     per_layer = np.tile(table.reshape(1, -1), (shape.num_moe_layers, 1))
     return Placement(per_layer, ep_size, shape.num_experts)
+
+
+def place_replicas(replicas_per_rank_layer_expert: IntArray) -> Placement:
+    """Turn copies by rank into slots, each rank's experts in rising order, empty slots last.
+
+    Which slot of its rank a copy has is not known from copies; engines read slots, so a plan that starts here
+    names a layout and not the engine's own. Every rank gets as many slots as the fullest needs.
+
+    Args:
+        replicas_per_rank_layer_expert: any integer dtype, ``[ep_size, num_moe_layers, num_experts]``.
+
+    Raises:
+        PlacementError: a logical expert without a copy.
+    """
+    ranks, layers, num_experts = replicas_per_rank_layer_expert.shape
+    held = replicas_per_rank_layer_expert.sum(axis=2, dtype=np.int64)
+    slots = int(held.max(initial=0))
+    table = np.full((layers, ranks, slots), EMPTY_SLOT, dtype=np.int64)
+    by_layer = replicas_per_rank_layer_expert.transpose(1, 0, 2)
+    layer, rank, expert = np.nonzero(by_layer)
+    copies = by_layer[layer, rank, expert].astype(np.int64)
+    layer, rank, expert = (np.repeat(axis, copies) for axis in (layer, rank, expert))
+    first = np.concatenate([[0], np.cumsum(held.T.ravel())[:-1]]).reshape(layers, ranks)
+    table[layer, rank, np.arange(len(layer)) - first[layer, rank]] = expert
+    return Placement(table.reshape(layers, ranks * slots), ranks, num_experts)

@@ -11,6 +11,7 @@ from moescope.schemas.topology import (
     RankGrid,
     every_layer_from,
     place_contiguously,
+    place_replicas,
 )
 
 
@@ -79,3 +80,31 @@ def test_copies_are_counted_by_rank():
 def test_placement_that_no_engine_could_serve_from_is_refused(table, ranks: int, words: str):
     with pytest.raises(PlacementError, match=words):
         Placement(np.array(table), ranks, num_experts=3)
+
+
+def test_copies_become_slots_in_rising_order_with_empty_ones_last():
+    copies = np.zeros((2, 1, 3), dtype=np.uint16)
+    copies[0, 0] = [1, 0, 2]
+    copies[1, 0] = [0, 1, 0]
+
+    placement = place_replicas(copies)
+
+    assert placement.physical_to_logical_map.tolist() == [[0, 2, 2, 1, -1, -1]]
+    assert placement.same_rank_duplicates() == 1
+
+
+@given(st.integers(1, 13), st.integers(1, 5), st.integers(0, 7))
+def test_a_placement_survives_the_way_over_its_copies(experts: int, ranks: int, seed: int):
+    shape = every_layer_from("odd", 0, 3, num_experts=experts, top_k=1)
+    rng = np.random.default_rng(seed)
+    copies = place_contiguously(shape, ranks).replicas_per_rank_layer_expert()
+    copies += rng.integers(0, 2, copies.shape)
+
+    again = place_replicas(copies).replicas_per_rank_layer_expert()
+
+    assert (again == copies).all()
+
+
+def test_copies_without_one_of_some_expert_are_no_placement():
+    with pytest.raises(PlacementError, match="expert 1 of MoE layer row 0"):
+        place_replicas(np.array([[[1, 0]], [[2, 0]]]))

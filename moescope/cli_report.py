@@ -1,0 +1,108 @@
+"""``moescope report``: the answers of the analysis, in a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from moescope.cli_arguments import Dsn, Json, Limit, Service, Window, missing_extra, text_width
+from moescope.schemas.settings import Settings, load_settings
+
+report = typer.Typer(name="report", help="The answers of the analysis, in a terminal.", no_args_is_help=True)
+
+
+@report.command()
+def hotspots(
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """Name the experts that are hot, ranked by the harm they do."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.hotspots(
+            store, window_seconds=window, settings=settings, service=service, limit=limit
+        ),
+    )
+
+
+@report.command()
+def imbalance(
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """Show max/mean rank load per layer and phase, net of its noise floor."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.imbalance(
+            store, window_seconds=window, settings=settings, service=service, limit=limit
+        ),
+    )
+
+
+@report.command()
+def latency(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
+    """Show TTFT, TPOT, ITL, queue, end to end, dispatch and steps; fail where the contract is missed."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.latency(
+            store, window_seconds=window, settings=settings, service=service
+        ),
+    )
+
+
+@report.command()
+def memory(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
+    """Show six memory pools with their limits, KDA slots and MLA blocks; fail where a pool is full."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.memory(
+            store, window_seconds=window, settings=settings, service=service
+        ),
+    )
+
+
+@report.command()
+def traffic(
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """Show what each rank sends to each other one, and whom it waits for."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, _: reports.traffic(store, window_seconds=window, service=service, limit=limit),
+    )
+
+
+@report.command()
+def quality(dsn: Dsn = None, service: Service = None, as_json: Json = False) -> None:
+    """Show whether the numbers can be believed: silent ranks, missing counts, reconciliation."""
+    _print_report(dsn, as_json, lambda reports, store, _: reports.quality(store, service=service))
+
+
+def _print_report(dsn: str | None, as_json: bool, make: Callable[[Any, Any, Settings], Any]) -> None:
+    try:
+        from moescope.analysis import report as reports
+        from moescope.analysis.store import open_store
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "moescope report", "dashboard") from None
+    settings = load_settings(dsn=dsn)
+    answer = make(reports, open_store(settings.dsn), settings)
+    print(json.dumps(answer.to_dict(), indent=2) if as_json else answer.to_text(text_width()))
+    raise typer.Exit(int(answer.has_problem))

@@ -29,6 +29,7 @@ VALUES = {
     "end_ms": FLEET.end_s * 1000,
     "from_ms": (FLEET.end_s - 86_400) * 1000,
     "until_ms": FLEET.end_s * 1000,
+    "window_ms": 60_000,
 }
 COLUMN = re.compile(r"^-- ([a-z_0-9]+(?:, [a-z_0-9]+)*)  +\S", re.MULTILINE)
 

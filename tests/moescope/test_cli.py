@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from moescope.schemas.report_schema import read_report_schema
 from tests.server_process import ServerProcess, free_ports
 
 
@@ -167,6 +169,8 @@ def test_migrate_shows_and_applies_over_http(tmp_path: Path):
         assert before["applied"] == []
         assert applied.returncode == 0, applied.stderr
         assert after["applied_before"] == before["pending"] != []
+        jsonschema.validate(before, read_report_schema("migrate"))
+        jsonschema.validate(after, read_report_schema("migrate"))
         assert after["applied"] == []
         assert made.sql("SELECT count() FROM elsewhere.expert_activations_per_minute") == [["0"]]
     finally:

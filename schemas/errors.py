@@ -8,7 +8,8 @@
     │   ├── PortError              a port that cannot be listened on
     │   ├── DataDirectoryError     a data directory that cannot be used, or that another server owns
     │   ├── MissingExtraError      a part of moescope whose packages are not installed
-    │   └── RecordingError         a file that is no recording of experts, or does not fit the others
+    │   ├── RecordingError         a file that is no recording of experts, or does not fit the others
+    │   └── PlanError              rules that no plan of replicas can keep
     ├── ShapeError                 an array, layer or expert that does not fit the model's shape
     │   └── PlacementError         a placement that does not cover the model
     ├── UnknownMetricError         a name that the registry lacks
@@ -66,6 +67,10 @@ class MissingExtraError(UsageError):
 
 class RecordingError(UsageError):
     """A file that is no recording of experts, or does not fit the others; the message names it."""
+
+
+class PlanError(UsageError):
+    """Rules that no plan of replicas can keep; the message names the rule and the way out."""
 
 
 class ShapeError(MoescopeError):

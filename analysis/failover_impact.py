@@ -157,7 +157,7 @@ def lose_ranks(
         lock(_shares((tokens * is_lost).sum(axis=1), tokens.sum(axis=1))),
         hit,
         locked_float64(tokens_after),
-        lock(np.maximum(before.sum(axis=1) - after.sum(axis=1), 0.0)),
+        lock(np.maximum((served - tokens_after).sum(axis=1), 0.0)),
         lock(before),
         locked_float64(after),
         lock(_max_over_mean(before)),

@@ -63,7 +63,7 @@ def choose_next_best(tokens: TokenArray, is_lost: BoolArray, top_k: int) -> Floa
     after[can_grow] = _grow(weights[can_grow], wanted[can_grow])
     after[touched & ~can_grow] = (weights > 0)[touched & ~can_grow]
     after[touched] = _fill(after[touched], left[touched], wanted[touched])
-    result: FloatArray = after * of_layer
+    result: FloatArray = np.where(touched[:, None], after * of_layer, left * tokens)
     return result
 
 

@@ -56,6 +56,10 @@ class Settings:
         default=False, help="Bytes and dispatch times by layer too: as many times the points."
     )
     gpu_metrics: bool = _setting(default=True, help="Report hw.gpu.* through NVML where there is one.")
+    placement_file: str = _setting(
+        "",
+        help="vLLM only: a placement of `moescope plan --format vllm`; EPLB's next rearrangement follows it.",
+    )
     contract_ttft_seconds: float = _setting(
         2.0, low=0, help="Latency contract: a request is good up to this time to first token."
     )

@@ -19,15 +19,18 @@ def load_vllm() -> None:
     """
     try:
         from moescope.api import is_switched_off  # noqa: PLC0415 - an engine must start without it
+        from moescope.schemas.settings import load_engine_settings  # noqa: PLC0415 - same
 
-        if is_switched_off():
+        settings = load_engine_settings()
+        if is_switched_off(settings):
             return
         from moescope.collector.hooks import vllm as hook  # noqa: PLC0415 - torch and vLLM are there by now
-        from moescope.collector.hooks import vllm_caches, vllm_offline  # noqa: PLC0415 - same
+        from moescope.collector.hooks import vllm_caches, vllm_offline, vllm_policy  # noqa: PLC0415 - same
 
         if hook.install(_make_recorder):
             vllm_caches.install(_make_process_recorder)
             vllm_offline.install(_make_stat_logger)
+            vllm_policy.install(settings.placement_file)
     except Exception:
         logger.exception("moescope: could not be loaded; vLLM goes on without it")
 

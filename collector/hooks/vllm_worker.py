@@ -20,6 +20,7 @@ from moescope.collector.hooks import (
     vllm_layers,
     vllm_memory,
     vllm_placement,
+    vllm_policy,
     vllm_ranks,
     vllm_router,
     vllm_steps,
@@ -180,6 +181,7 @@ class WorkerHook:
         worker, recorder = self._worker, self._recorder
         eplb = vllm_placement.find_eplb_state(worker.model_runner, model)
         _try("memory", vllm_memory.report_memory, recorder, worker, model, layers, eplb)
+        vllm_policy.say_where_unused(settings.placement_file, eplb)
         if ranks.exchanges and settings.rank_traffic:
             _try("bytes by peer rank", self._watch_traffic, ranks, shape, settings)
         if worker.device.type == "cuda" and settings.gpu_metrics:

@@ -6,7 +6,6 @@ A plan is as good as the load that it was made from: what it brings on the next 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,15 +15,13 @@ import numpy.typing as npt
 
 from moescope.analysis.frozen import lock
 from moescope.analysis.placement_score import balance_ratio
-from moescope.analysis.replication_bounds import lower_bounds
-from moescope.analysis.replication_counts import minimax_counts
 from moescope.analysis.replication_coverage import NodeCoverage, measure_coverage
-from moescope.analysis.replication_packing import pack_rounds
-from moescope.analysis.replication_refine import refine
+from moescope.analysis.replication_nodes import place_by_node, place_freely
+from moescope.analysis.replication_problem import TimeBudget
 from moescope.analysis.replication_rules import CoverNodes, PlanRules
 from moescope.analysis.replication_slots import find_room
-from moescope.schemas.records import FloatArray, IntArray
-from moescope.schemas.topology import EMPTY_SLOT, Placement
+from moescope.schemas.records import FloatArray
+from moescope.schemas.topology import Placement
 
 __all__ = ["AT_BOUND", "CoverNodes", "NodeCoverage", "PlanRules", "ReplicationPlan", "plan_replication"]
 
@@ -78,37 +75,21 @@ def plan_replication(
     load = rules.load_of(tokens_per_layer_expert)
     layers, experts = load.shape
     room = find_room(rules, layers, experts)
-    started = time.monotonic()
-    order = np.argsort(-load, axis=1, kind="stable")
-    scaled = _scale(np.take_along_axis(load, order, axis=1), rules.ranks)
-    counts = minimax_counts(scaled, room.copies, rules.ranks)
-    bound = lower_bounds(scaled, counts, room.capacity, room.copies)
-    packing = pack_rounds(scaled, counts, room.capacity)
-    refine(packing, bound * (1 + 1e-4))
-    if progress is not None:
-        progress(layers, layers)
-    placement = Placement(_name(packing.experts, order), rules.ranks, experts)
-    ratio = balance_ratio(load, placement)
+    budget = TimeBudget(rules.time_budget_seconds)
+
+    def report(hard: int) -> None:
+        if progress is not None:
+            progress(layers - min(hard, layers), layers)
+
+    place = place_by_node if rules.is_hierarchical else place_freely
+    table, bound = place(load, rules, room, budget, report)
+    report(0)
+    placement = Placement(lock(table), rules.ranks, experts)
     return ReplicationPlan(
         placement,
         rules,
-        lock(ratio),
+        lock(balance_ratio(load, placement)),
         lock(np.where(load.any(axis=1), bound, 1.0)),
         measure_coverage(load, placement, nodes=rules.nodes, hot_ratio=rules.hot_expert_ratio),
-        time.monotonic() - started > rules.time_budget_seconds,
+        budget.is_cut_short,
     )
-
-
-def _scale(load: FloatArray, ranks: int) -> FloatArray:
-    """Scale every layer to a mean rank load of 1; a layer without load gets the same for every expert."""
-    total = load.sum(axis=1, keepdims=True)
-    scaled: FloatArray = np.where(total > 0, load / np.where(total > 0, total, 1), 1 / load.shape[1]) * ranks
-    return scaled
-
-
-def _name(experts: IntArray, order: IntArray) -> IntArray:
-    """Turn positions in a falling order into expert ids, and slots that do not exist into empty ones."""
-    layers = len(experts)
-    named = np.concatenate([order, np.full((layers, 2), EMPTY_SLOT)], axis=1)
-    table: IntArray = lock(np.take_along_axis(named, experts.reshape(layers, -1), axis=1))
-    return table

@@ -1,0 +1,76 @@
+"""Better counts by chance: move a copy or two between experts, and keep what places better."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from moescope.analysis.replication_packing import Packing, pack_rounds
+from moescope.analysis.replication_polish import polish
+from moescope.analysis.replication_problem import Problem, TimeBudget
+from moescope.analysis.replication_refine import refine
+from moescope.schemas.records import IntArray
+
+_OFFSPRING: Final = 16
+_POLISHED: Final = 4
+_GENERATIONS: Final = 24
+_PATIENCE: Final = 5
+_NEAR: Final = 2e-4
+
+
+def evolve(problem: Problem, packing: Packing, rows: IntArray, budget: TimeBudget) -> None:
+    """Improve some rows in place until they are near their bound or patience ends.
+
+    Every row has a stream of random numbers of its own, the same for the same place in the problem.
+    """
+    spare = problem.copies > problem.load.shape[1]
+    rows = rows[spare[rows]]
+    waited = np.zeros(len(rows), dtype=np.int64)
+    random = np.random.default_rng(896)
+    for _ in range(_GENERATIONS):
+        if not len(rows) or budget.is_over:
+            return
+        before = packing.worst[rows]
+        part = problem.take(np.repeat(rows, _OFFSPRING))
+        counts = _mutate(
+            np.repeat(_counts_of(packing, rows, part.load.shape[1]), _OFFSPRING, axis=0), part, random
+        )
+        young = pack_rounds(part.load, counts, part.capacity)
+        target = part.bound * (1 + _NEAR)
+        refine(young, target, rounds=16)
+        first = np.arange(len(rows))[:, None] * _OFFSPRING
+        best = np.argsort(young.worst.reshape(len(rows), -1), axis=1, kind="stable")[:, :_POLISHED]
+        chosen = (first + best).ravel()
+        fine = young.take(chosen)
+        polish(fine, target[chosen], rounds=32)
+        winner = np.arange(len(rows)) * _POLISHED + fine.worst.reshape(len(rows), -1).argmin(axis=1)
+        packing.keep_better(rows, fine.take(winner))
+        waited = np.where(packing.worst[rows] < before, 0, waited + 1)
+        kept = (waited < _PATIENCE) & (packing.worst[rows] > problem.bound[rows] * (1 + _NEAR))
+        rows, waited = rows[kept], waited[kept]
+
+
+def _counts_of(packing: Packing, rows: IntArray, experts: int) -> IntArray:
+    held = packing.experts[rows].reshape(len(rows), -1)
+    column = np.where(held < 0, experts, held) + np.arange(len(rows))[:, None] * (experts + 1)
+    counts = np.bincount(column.ravel(), minlength=len(rows) * (experts + 1)).reshape(len(rows), -1)
+    return counts[:, :experts].astype(np.int64)
+
+
+def _mutate(counts: IntArray, problem: Problem, random: np.random.Generator) -> IntArray:
+    """Take one or two copies from random experts and give them to others, the heavier the likelier."""
+    at = np.arange(len(counts))
+    twice = random.random(len(counts)) < 0.5
+    for turn in range(2):
+        moves = twice if turn else np.ones(len(counts), dtype=bool)
+        size = problem.load / counts
+        gives = np.where(counts > 1, random.random(counts.shape), -1.0)
+        gets = np.where(counts < problem.ranks, random.random(counts.shape) ** (1 / (size + 1e-3)), -1.0)
+        giver = gives.argmax(axis=1)
+        gets[at, giver] = -1.0
+        getter = gets.argmax(axis=1)
+        moves = moves & (gives[at, giver] >= 0) & (gets[at, getter] >= 0)
+        counts[at[moves], giver[moves]] -= 1
+        counts[at[moves], getter[moves]] += 1
+    return counts

@@ -1,0 +1,92 @@
+"""Lower a row's fullest rank by its best exchange with any other rank: one or two copies for as many."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from moescope.analysis.replication_packing import CLOSED_SLOT, Packing
+from moescope.schemas.records import FloatArray, IntArray
+
+_WORTH: Final = 1 - 1e-9
+_MOST_SLOTS_FOR_PAIRS: Final = 8
+_CHUNK: Final = 2_000_000
+"""Candidates looked at together; bounds the memory."""
+
+
+def polish(packing: Packing, target: FloatArray, *, rounds: int = 64) -> None:
+    """Exchange copies of the fullest rank until it is within its target or nothing helps; in place.
+
+    Args:
+        packing: what to improve.
+        target: float64 ``[rows]``, load of a rank that is good enough.
+        rounds: at most so many exchanges per row.
+    """
+    _, ranks, slots = packing.experts.shape
+    bundles = [np.arange(slots)[:, None]]
+    if 2 <= slots <= _MOST_SLOTS_FOR_PAIRS:
+        bundles.append(np.array(list(combinations(range(slots), 2))))
+    chunk = max(1, _CHUNK // (ranks * max(len(bundle) for bundle in bundles) ** 2))
+    left = np.nonzero(packing.worst > target)[0]
+    for _ in range(rounds if ranks > 1 else 0):
+        if not len(left):
+            return
+        improved = [_exchange(packing, left[at : at + chunk], bundles) for at in range(0, len(left), chunk)]
+        left = left[np.concatenate(improved)]
+        left = left[packing.load[left].max(axis=1) > target[left]]
+
+
+def _exchange(packing: Packing, row: IntArray, bundles: list[IntArray]) -> npt.NDArray[np.bool_]:
+    """Make the best exchange of each row's fullest rank; True for rows that it lowered."""
+    full = packing.load[row].argmax(axis=1)
+    best = packing.load[row, full] * _WORTH
+    chosen = [np.full(len(row), -1) for _ in range(2)]
+    for size, bundle in enumerate(bundles):
+        result = _results(packing, row, full, bundle).reshape(len(row), -1)
+        at = result.argmin(axis=1)
+        value = result[np.arange(len(row)), at]
+        better = value < best
+        best = np.where(better, value, best)
+        chosen[0] = np.where(better, size, chosen[0])
+        chosen[1] = np.where(better, at, chosen[1])
+    for size, bundle in enumerate(bundles):
+        uses = chosen[0] == size
+        other, at = np.divmod(chosen[1][uses], len(bundle) ** 2)
+        out, back = bundle[at // len(bundle)], bundle[at % len(bundle)]
+        _swap(packing, row[uses][:, None], (full[uses][:, None], out), (other[:, None], back))
+    return chosen[0] >= 0
+
+
+def _results(packing: Packing, row: IntArray, full: IntArray, bundle: IntArray) -> FloatArray:
+    """Larger load of both ranks after each exchange: ``[rows, other rank, bundle out, bundle back]``."""
+    experts, piece, load = packing.experts[row], packing.piece[row], packing.load[row]
+    at = np.arange(len(row))
+    mine, mine_piece = experts[at, full], piece[at, full]
+    met = experts[:, :, :, None] == mine[:, None, None, :]
+    met &= mine[:, None, None, :] >= 0
+    bars_out = met.any(axis=2) | (mine == CLOSED_SLOT)[:, None, :]
+    bars_back = met.any(axis=3) | (experts == CLOSED_SLOT)
+    bars_back[at, full] = True
+    out, back = mine_piece[:, bundle].sum(axis=2), piece[:, :, bundle].sum(axis=3)
+    gap = (load[at, full][:, None] - load) / 2
+    result: FloatArray = (out[:, None, :] - gap[:, :, None])[:, :, :, None] - back[:, :, None, :]
+    np.abs(result, out=result)
+    result += (load[at, full][:, None] - gap)[:, :, None, None]
+    result[bars_out[:, :, bundle].any(axis=3)] = np.inf
+    result.transpose(0, 1, 3, 2)[bars_back[:, :, bundle].any(axis=3)] = np.inf
+    return result
+
+
+def _swap(
+    packing: Packing, row: IntArray, mine: tuple[IntArray, IntArray], other: tuple[IntArray, IntArray]
+) -> None:
+    moved = (packing.piece[row, *mine] - packing.piece[row, *other]).sum(axis=1)
+    for array in (packing.experts, packing.piece):
+        out = array[row, *mine]
+        array[row, *mine] = array[row, *other]
+        array[row, *other] = out
+    packing.load[row[:, 0], mine[0][:, 0]] -= moved
+    packing.load[row[:, 0], other[0][:, 0]] += moved

@@ -1,0 +1,102 @@
+"""Solve rows: place minimax counts, even them out, and look for better counts where that is not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from moescope.analysis.replication_counts import counts_up_to, minimax_counts
+from moescope.analysis.replication_evolve import evolve
+from moescope.analysis.replication_greedy import improve_by_greedy
+from moescope.analysis.replication_packing import Packing, pack_rounds
+from moescope.analysis.replication_polish import polish
+from moescope.analysis.replication_problem import Problem, TimeBudget
+from moescope.analysis.replication_refine import refine
+from moescope.schemas.records import IntArray
+
+GOOD_ENOUGH: Final = 1e-4
+"""A row within this of its bound is left alone."""
+HARD: Final = 4e-4
+"""A row that stays further from its bound is worth a search."""
+_CROWDED: Final = 0.43
+"""Two copies of this much of a rank leave too little for what must stand beside them."""
+_CANDIDATES: Final = (
+    (0.0, np.inf),
+    *((size, small) for size in (0.3, 0.5, 0.4, 0.2, 0.6, 0.1, 0.7) for small in (0.5, 1 / 3)),
+)
+
+
+def solve(problem: Problem, budget: TimeBudget, progress: Callable[[int], None]) -> Packing:
+    """Place every row as well as the time allows.
+
+    Args:
+        problem: the rows.
+        budget: ends the search for better counts.
+        progress: called with the number of rows that still want improvement.
+    """
+    packing = _place(problem, first_counts(problem))
+    progress(len(hard_rows(problem, packing)))
+    for size, small in _CANDIDATES:
+        rows = hard_rows(problem, packing)
+        rows = rows[problem.copies[rows] > problem.load.shape[1]]
+        if not len(rows) or budget.is_over:
+            break
+        part = problem.take(rows)
+        packing.keep_better(rows, _place(part, joint_counts(part, size, small)))
+        progress(len(rows))
+    improve_by_greedy(problem, packing)
+    evolve(problem, packing, hard_rows(problem, packing), budget)
+    return packing
+
+
+def hard_rows(problem: Problem, packing: Packing) -> IntArray:
+    """Rows that are further from their bound than is good enough: int64, increasing."""
+    rows: IntArray = np.nonzero(packing.worst > problem.bound * (1 + HARD))[0]
+    return rows
+
+
+def _place(problem: Problem, counts: IntArray) -> Packing:
+    packing = pack_rounds(problem.load, counts, problem.capacity)
+    refine(packing, problem.bound * (1 + GOOD_ENOUGH))
+    rows = hard_rows(problem, packing)
+    if len(rows):
+        part = packing.take(rows)
+        polish(part, problem.bound[rows] * (1 + HARD / 2))
+        packing.put(rows, part)
+    return packing
+
+
+def first_counts(problem: Problem) -> IntArray:
+    """Minimax counts, except where more copies than ranks would then take nearly half a rank each."""
+    counts = minimax_counts(problem.load, problem.copies, problem.ranks)
+    crowded = (counts * (problem.load / counts > _CROWDED)).sum(axis=1) > problem.ranks
+    crowded &= problem.copies > problem.load.shape[1]
+    rows = np.nonzero(crowded)[0]
+    if len(rows):
+        counts[rows] = joint_counts(problem.take(rows), 0.2, 0.5)
+    return counts
+
+
+def joint_counts(problem: Problem, size: float, small: float) -> IntArray:
+    """Cut heavy experts less finely than minimax does, and spend the rest on copies that are easy to place.
+
+    Minimax may make more copies of 0.57 of a rank than there are ranks; two on one rank are 1.14. With the
+    heavy ones cut to x, between the minimax size m and a whole rank, those of at most ``small`` get what is
+    left over.
+
+    Args:
+        problem: the rows.
+        size: x = m + size × (1 − m).
+        small: of a rank; infinite gives the minimax counts.
+    """
+    load, copies, most = problem.load, problem.copies, problem.ranks
+    counts = minimax_counts(load, copies, most)
+    if np.isinf(small):
+        return counts
+    least = (load / counts).max(axis=1)
+    cut = counts_up_to(load, np.maximum(least, least + size * (1 - least)) * (1 + 1e-12), most)
+    fits = cut.sum(axis=1) <= copies
+    spent = minimax_counts(np.where(load / cut <= small, load, 0.0), copies, most, cut)
+    return np.where(fits[:, None], spent, counts)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
 
 import numpy as np
 
 from moescope.analysis.frozen import lock, locked_float64
+from moescope.analysis.placement_score import balance_ratio
+from moescope.analysis.replan_advice import Advice, find_only_replicas_help
 from moescope.analysis.replan_budget import choose_prefixes, collect_logs
 from moescope.analysis.replan_moves import NONE, BoolArray
 from moescope.analysis.replan_search import Step, search_steps
@@ -26,16 +26,6 @@ from moescope.schemas.records import FloatArray, IntArray
 from moescope.schemas.topology import EMPTY_SLOT, Placement
 
 __all__ = ["Advice", "Replan", "align_slots", "count_moves", "replan"]
-
-AT_BOUND: Final = 1e-3  # of the ratio: so close to a bound, nothing is left to gain
-
-
-class Advice(StrEnum):
-    """What to do with a placement."""
-
-    MOVE = "move"
-    LEAVE_IT = "leave it"
-    ONLY_REPLICAS = "only replicas can help"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +91,18 @@ def replan(
     expert_bytes = _spread_bytes(bytes_per_expert, num_layers, num_experts)
     budget = _budget(current, max_moved_share, max_moved_bytes, bytes_per_expert is not None)
     slots = slots_by_rank(current)
-    before = _ratio(counts, current)
+    before = balance_ratio(counts, current)
     steps = search_steps(counts, slots, expert_bytes, most_moved=budget[0], most_bytes=budget[1])
     least = np.broadcast_to(np.asarray(min_gain, dtype=np.float64), (num_layers,))
     prefixes = choose_prefixes(collect_logs(steps, before, budget), budget, least)
     table = _replay(steps, prefixes, current.physical_to_logical_map)
     planned = Placement(table, current.ep_size, current.num_experts)
-    after = _ratio(counts, planned)
+    after = balance_ratio(counts, planned)
     is_worse = after > before
     if is_worse.any():  # Only rounding can do that; what is promised holds to the last bit.
         table[is_worse] = current.physical_to_logical_map[is_worse]
         planned = Placement(table, current.ep_size, current.num_experts)
-        after = _ratio(counts, planned)
+        after = balance_ratio(counts, planned)
     known_bytes = expert_bytes if bytes_per_expert is not None else None
     return _describe(counts, current, planned, (before, after), known_bytes)
 
@@ -137,34 +127,8 @@ def _describe(
         moved_share=float(moves.sum() / physical) if physical else 0.0,
         moved_bytes=None if expert_bytes is None else float((per_layer_expert * expert_bytes).sum()),
         moved_per_rank=lock(moves.sum(axis=(0, 2))),
-        only_replicas_help=lock(_only_replicas_help(tokens, planned, after)),
+        only_replicas_help=lock(find_only_replicas_help(tokens, planned, after)),
     )
-
-
-def _only_replicas_help(tokens: FloatArray, placement: Placement, ratio: FloatArray) -> BoolArray:
-    """Tell where a layer stands at the bound that its hottest expert sets: bool ``[layers]``.
-
-    With one copy of each expert and no empty slot, the rank of the hottest expert also holds S − 1 others,
-    at least the S − 1 coldest.
-    """
-    width = placement.slots_per_rank
-    is_full = placement.physical_to_logical_map.shape[1] == placement.num_experts
-    mean = tokens.sum(axis=1) / placement.ep_size
-    ordered = np.sort(tokens, axis=1)
-    bound = (ordered[:, -1] + ordered[:, : width - 1].sum(axis=1)) / np.where(mean > 0, mean, 1)
-    at_bound: BoolArray = is_full & (bound > 1 + AT_BOUND) & (ratio <= bound * (1 + AT_BOUND))
-    return at_bound
-
-
-def _ratio(tokens: FloatArray, placement: Placement) -> FloatArray:
-    """Max / mean rank load, an expert's load split evenly over its copies; 1 without tokens."""
-    per_copy = tokens / placement.replicas_per_layer_expert()
-    table = placement.physical_to_logical_map
-    held = np.where(table == EMPTY_SLOT, 0, np.take_along_axis(per_copy, np.maximum(table, 0), axis=1))
-    loads = held.reshape(len(table), placement.ep_size, -1).sum(axis=2)
-    mean = loads.mean(axis=1)
-    ratio: FloatArray = np.where(mean > 0, loads.max(axis=1) / np.where(mean > 0, mean, 1), 1.0)
-    return ratio
 
 
 def _replay(steps: list[Step], prefixes: IntArray, table: IntArray) -> IntArray:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from moescope.analysis.frozen import lock
 from moescope.analysis.placement_score import balance_ratio
+from moescope.analysis.replication_cover import place_covering
 from moescope.analysis.replication_coverage import NodeCoverage, measure_coverage
 from moescope.analysis.replication_nodes import place_by_node, place_freely
 from moescope.analysis.replication_problem import TimeBudget
@@ -81,7 +82,11 @@ def plan_replication(
         if progress is not None:
             progress(layers - min(hard, layers), layers)
 
-    place = place_by_node if rules.is_hierarchical else place_freely
+    place = place_freely
+    if rules.is_hierarchical:
+        place = place_by_node
+    elif rules.cover_nodes is not CoverNodes.NONE:
+        place = place_covering
     table, bound = place(load, rules, room, budget, report)
     report(0)
     placement = Placement(lock(table), rules.ranks, experts)

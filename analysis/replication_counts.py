@@ -32,7 +32,7 @@ def minimax_counts(load: FloatArray, copies: IntArray, most: int, least: IntArra
     if least is None and spare.max(initial=0) > 0:
         size = load.sum(axis=1) / np.maximum(spare, 1)
         size[(size <= 0) | (spare <= 0)] = np.inf
-        np.clip(np.ceil(load / size[:, None]), 1, most, out=counts, casting="unsafe")
+        np.clip(np.ceil(load / size[:, None] - 1e-9), 1, most, out=counts, casting="unsafe")
         spare = np.minimum(copies, experts * most) - counts.sum(axis=1)
     # With k copies to give, only the k heaviest of the experts with one copy can be in turn.
     split = int(np.nonzero((counts > 1).any(axis=0))[0].max(initial=-1)) + 1
@@ -61,4 +61,4 @@ def _give(load: FloatArray, counts: IntArray, spare: IntArray, most: int) -> Non
 
 def counts_up_to(load: FloatArray, size: FloatArray, most: int) -> IntArray:
     """Cut every expert into copies of at most ``size`` (float64 ``[rows]``): int64 ``[rows, experts]``."""
-    return np.clip(np.ceil(load / size[:, None]), 1, most).astype(np.int64)
+    return np.clip(np.ceil(load / size[:, None] - 1e-9), 1, most).astype(np.int64)

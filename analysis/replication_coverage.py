@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from moescope.schemas.records import FloatArray, IntArray
-from moescope.schemas.topology import Placement
+from moescope.schemas.records import FloatArray
+from moescope.schemas.topology import EMPTY_SLOT, Placement
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +33,32 @@ class NodeCoverage:
     traffic_on_two_nodes: float
 
 
-def find_hot(load_per_layer_expert: FloatArray, ratio: float) -> np.ndarray:
+def find_hot(load_per_layer_expert: FloatArray, ratio: float) -> BoolArray:
     """Mark experts above ``ratio`` × their layer's median load: bool ``[layers, experts]``."""
     median = np.median(load_per_layer_expert, axis=1, keepdims=True)
-    hot: np.ndarray = load_per_layer_expert > np.maximum(ratio * median, 0)
+    hot: BoolArray = load_per_layer_expert > ratio * median
     return hot
 
 
-def places_of(placement: Placement, nodes: int) -> tuple[IntArray, IntArray]:
-    """Count ranks and nodes with a copy of each expert: int64 ``[layers, experts]`` each."""
-    held = placement.replicas_per_rank_layer_expert() > 0
-    by_node = held.reshape(nodes, -1, *held.shape[1:]).any(axis=1)
-    return held.sum(axis=0, dtype=np.int64), by_node.sum(axis=0, dtype=np.int64)
+def in_two_places(placement: Placement, places: int) -> BoolArray:
+    """Mark experts with copies in at least two places: bool ``[layers, experts]``.
+
+    Args:
+        placement: of copies on ranks.
+        places: consecutive blocks of ranks that fail together: as many as ranks, or as nodes.
+    """
+    table = placement.physical_to_logical_map
+    layers, slots = table.shape
+    width = placement.num_experts + 1  # column 0 is where the empty slots go
+    key = (table - EMPTY_SLOT + np.arange(layers)[:, None] * width).ravel()
+    place = np.tile(np.arange(slots, dtype=np.int32) // (slots // places), layers)
+    # Slots are in the order of the places: an expert's first and last copy tell whether there are two.
+    last = np.zeros(layers * width, dtype=np.int32)
+    first = np.zeros_like(last)
+    last[key] = place
+    first[key[::-1]] = place[::-1]
+    marked: BoolArray = (first != last).reshape(layers, width)[:, 1:]
+    return marked
 
 
 def measure_coverage(
@@ -48,14 +66,14 @@ def measure_coverage(
 ) -> NodeCoverage:
     """Measure how much of the load survives the failure of any one rank, and of any one node."""
     hot = find_hot(load_per_layer_expert, hot_ratio)
-    on_ranks, on_nodes = places_of(placement, nodes)
+    on_ranks, on_nodes = in_two_places(placement, placement.ep_size), in_two_places(placement, nodes)
     total = float(load_per_layer_expert.sum())
 
-    def share_of_hot(places: IntArray) -> float:
-        return float((places[hot] > 1).mean()) if hot.any() else 1.0
+    def share_of_hot(covered: BoolArray) -> float:
+        return float(covered[hot].mean()) if hot.any() else 1.0
 
-    def share_of_traffic(places: IntArray) -> float:
-        return float(load_per_layer_expert[places > 1].sum()) / total if total else 0.0
+    def share_of_traffic(covered: BoolArray) -> float:
+        return float(load_per_layer_expert[covered].sum()) / total if total else 0.0
 
     return NodeCoverage(
         hot_experts=int(hot.sum()),

@@ -29,7 +29,7 @@ def make_problem(load: FloatArray, scale: FloatArray, room: Room) -> Problem:
     scaled, raw, order = sort_load(load, scale)
     counts = minimax_counts(scaled, room.copies, room.capacity.shape[1])
     bound = lower_bounds(scaled, counts, room.capacity, room.copies)
-    return Problem(scaled, raw, order, room.capacity, room.copies, bound)
+    return Problem(scaled, raw, order, room.capacity, room.copies, counts, bound)
 
 
 def place_freely(

@@ -51,13 +51,12 @@ class Packing:
 def weigh(experts: IntArray, load: FloatArray) -> Packing:
     """Split every expert's load (``[rows, experts]``) evenly over the copies that are in ``experts``."""
     rows, num_experts = load.shape
-    flat = experts.reshape(rows, -1)
-    column = flat + (np.arange(rows) * (num_experts + 2) + 2)[:, None]
-    copies = np.bincount(column.ravel(), minlength=rows * (num_experts + 2))
-    size = np.zeros((rows, num_experts + 2))
-    size[:, 2:] = load
-    per_copy = size.ravel() / np.maximum(copies, 1)
-    piece = per_copy[column].reshape(experts.shape)
+    width = num_experts + 2
+    column = experts.reshape(rows, -1) + (np.arange(rows) * width + 2)[:, None]
+    copies = np.bincount(column.ravel(), minlength=rows * width).reshape(rows, width)
+    size = np.zeros((rows, width))
+    np.divide(load, np.maximum(copies[:, 2:], 1), out=size[:, 2:])
+    piece = size.ravel()[column].reshape(experts.shape)
     return Packing(experts, piece, piece.sum(axis=2))
 
 

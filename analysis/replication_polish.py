@@ -17,15 +17,19 @@ _CHUNK: Final = 2_000_000
 """Candidates looked at together; bounds the memory."""
 
 
-def polish(packing: Packing, target: FloatArray, *, rounds: int = 64) -> None:
+def polish(
+    packing: Packing, target: FloatArray, *, rounds: int = 64, ranks_per_node: int | None = None
+) -> None:
     """Exchange copies of the fullest rank until it is within its target or nothing helps; in place.
 
     Args:
         packing: what to improve.
         target: float64 ``[rows]``, load of a rank that is good enough.
         rounds: at most so many exchanges per row.
+        ranks_per_node: where copies must stay on the node that they are on, the ranks that one has.
     """
     _, ranks, slots = packing.experts.shape
+    node = np.arange(ranks) // (ranks_per_node or ranks)
     bundles = [np.arange(slots)[:, None]]
     if 2 <= slots <= _MOST_SLOTS_FOR_PAIRS:
         bundles.append(np.array(list(combinations(range(slots), 2))))
@@ -34,18 +38,24 @@ def polish(packing: Packing, target: FloatArray, *, rounds: int = 64) -> None:
     for _ in range(rounds if ranks > 1 else 0):
         if not len(left):
             return
-        improved = [_exchange(packing, left[at : at + chunk], bundles) for at in range(0, len(left), chunk)]
+        improved = [
+            _exchange(packing, left[at : at + chunk], bundles, node) for at in range(0, len(left), chunk)
+        ]
         left = left[np.concatenate(improved)]
         left = left[packing.load[left].max(axis=1) > target[left]]
 
 
-def _exchange(packing: Packing, row: IntArray, bundles: list[IntArray]) -> npt.NDArray[np.bool_]:
+def _exchange(
+    packing: Packing, row: IntArray, bundles: list[IntArray], node: IntArray
+) -> npt.NDArray[np.bool_]:
     """Make the best exchange of each row's fullest rank; True for rows that it lowered."""
     full = packing.load[row].argmax(axis=1)
     best = packing.load[row, full] * _WORTH
     chosen = [np.full(len(row), -1) for _ in range(2)]
     for size, bundle in enumerate(bundles):
-        result = _results(packing, row, full, bundle).reshape(len(row), -1)
+        result = _results(packing, row, full, bundle)
+        result[node != node[full][:, None]] = np.inf
+        result = result.reshape(len(row), -1)
         at = result.argmin(axis=1)
         value = result[np.arange(len(row)), at]
         better = value < best

@@ -22,6 +22,7 @@ class Problem:
         order: int64 ``[rows, experts]``, where each expert stood before the loads were sorted.
         capacity: int64 ``[rows, ranks]``, slots.
         copies: int64 ``[rows]``, copies to place.
+        counts: int64 ``[rows, experts]``, the minimax counts.
         bound: float64 ``[rows]``, what the fullest rank cannot be below, or does not have to be.
     """
 
@@ -30,6 +31,7 @@ class Problem:
     order: IntArray
     capacity: IntArray
     copies: IntArray
+    counts: IntArray
     bound: FloatArray
 
     @property
@@ -40,7 +42,8 @@ class Problem:
     def take(self, rows: Any) -> Problem:
         """Copy some rows."""
         return Problem(
-            *(getattr(self, name)[rows] for name in ("load", "raw", "order", "capacity", "copies", "bound"))
+            *(array[rows] for array in (self.load, self.raw, self.order, self.capacity)),
+            *(array[rows] for array in (self.copies, self.counts, self.bound)),
         )
 
 

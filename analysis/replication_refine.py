@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from moescope.analysis.replication_packing import CLOSED_SLOT, Packing
 from moescope.schemas.records import FloatArray, IntArray
+
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+
+MoveCheck: TypeAlias = Callable[[IntArray, IntArray, IntArray, IntArray], npt.NDArray[np.bool_]]
 
 _CLOSED_PIECE: Final = 1e9
 """Load of a slot that does not exist: no swap with it is ever worth it."""
 _WORTH: Final = 1 - 1e-9
 _STALLS: Final = 6
+_CACHED_PAIRS: Final = 256
+"""Pairs of ranks looked at together: few enough for their table to stay in the processor's cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Swaps:
-    """Candidate swaps, one per pair of ranks: int64 ``[swaps]`` each."""
-
-    row: IntArray
-    heavy: IntArray
-    light: IntArray
-    heavy_slot: IntArray
-    light_slot: IntArray
-
-
-def refine(packing: Packing, target: FloatArray, *, rounds: int = 40) -> None:
+def refine(
+    packing: Packing, target: FloatArray, *, rounds: int = 40, keeps_rules: MoveCheck | None = None
+) -> None:
     """Swap copies until every rank of a row is within its target, or no swap helps; in place.
 
     Each round pairs the heaviest ranks with the lightest ones and swaps the two copies whose difference comes
@@ -38,9 +36,11 @@ def refine(packing: Packing, target: FloatArray, *, rounds: int = 40) -> None:
         packing: what to improve.
         target: float64 ``[rows]``, load of a rank that is good enough.
         rounds: at most so many.
+        keeps_rules: tells which copies may move: rows, experts, ranks that they leave and go to.
     """
     ranks = packing.load.shape[1]
     half = ranks // 2
+    quick = _quick_pieces(packing)
     stalls = np.zeros(len(packing.load), dtype=np.int64)
     for _ in range(rounds if half else 0):
         row = np.nonzero((packing.load.max(axis=1) > target) & (stalls < _STALLS))[0]
@@ -53,47 +53,59 @@ def refine(packing: Packing, target: FloatArray, *, rounds: int = 40) -> None:
         light = np.take_along_axis(order[:, :half], turned, axis=1)
         over = np.take_along_axis(packing.load[row], heavy, axis=1) > target[row][:, None]
         at, pair = np.nonzero(over)
-        swap_best(packing, row[at], heavy[at, pair], light[at, pair])
+        _swap_best(packing, quick, (row[at], heavy[at, pair], light[at, pair]), keeps_rules)
         stalls[row] = np.where(packing.load[row].max(axis=1) < before * _WORTH, 0, stalls[row] + 1)
 
 
-def swap_best(packing: Packing, row: IntArray, heavy: IntArray, light: IntArray) -> None:
+def _swap_best(
+    packing: Packing,
+    quick: Float32Array,
+    pairs: tuple[IntArray, IntArray, IntArray],
+    keeps_rules: MoveCheck | None,
+) -> None:
     """Make the best swap of each pair of ranks, where it lowers the larger load; pairs are disjoint."""
-    gap = (packing.load[row, heavy] - packing.load[row, light]) / 2
-    from_heavy, from_light = _pieces(packing, row, heavy), _pieces(packing, row, light)
-    miss = (from_heavy - gap[:, None])[:, :, None] - from_light[:, None, :]
-    np.abs(miss, out=miss)
-    slots = from_heavy.shape[1]
-    flat = miss.reshape(len(row), -1)
-    best = flat.argmin(axis=1)
-    helps = flat[np.arange(len(row)), best] < gap * _WORTH
-    swaps = _Swaps(
-        *(array[helps] for array in (row, heavy, light, best // slots, best % slots)),
-    )
-    _apply(packing, swaps)
+    row, heavy, light = pairs
+    ranks, slots = packing.experts.shape[1:]
+    experts, piece = packing.experts.reshape(-1, slots), packing.piece.reshape(-1, slots)
+    load = packing.load.reshape(-1)
+    heavy, light = row * ranks + heavy, row * ranks + light
+    gap = (load[heavy] - load[light]) / 2
+    wanted = quick[heavy] - gap[:, None].astype(np.float32)
+    heavy_slot, light_slot = np.divmod(_nearest(wanted, quick[light]), slots)
+    moved = piece[heavy, heavy_slot] - piece[light, light_slot]
+    goes, comes = experts[heavy, heavy_slot], experts[light, light_slot]
+    clash = (experts[light] == goes[:, None]).any(axis=1) & (goes >= 0)
+    clash |= (experts[heavy] == comes[:, None]).any(axis=1) & (comes >= 0)
+    clash |= (goes == CLOSED_SLOT) | (comes == CLOSED_SLOT)
+    kept = np.nonzero((np.abs(moved - gap) < gap * _WORTH) & ~clash)[0]
+    if keeps_rules is not None:
+        there, here = heavy[kept] % ranks, light[kept] % ranks
+        may = keeps_rules(row[kept], goes[kept], there, here)
+        may &= keeps_rules(row[kept], comes[kept], here, there)
+        kept = kept[may]
+    mine, other = (heavy[kept], heavy_slot[kept]), (light[kept], light_slot[kept])
+    for array in (experts, piece, quick):
+        array[mine], array[other] = array[other], array[mine]
+    load[mine[0]] -= moved[kept]
+    load[other[0]] += moved[kept]
 
 
-def _pieces(packing: Packing, row: IntArray, rank: IntArray) -> FloatArray:
-    closed = packing.experts[row, rank] == CLOSED_SLOT
-    piece: FloatArray = np.where(closed, _CLOSED_PIECE, packing.piece[row, rank])
-    return piece
+def _nearest(wanted: Float32Array, offered: Float32Array) -> IntArray:
+    """Find where the two nearest numbers of each row stand, in the flat table of both: int64 ``[rows]``."""
+    rows, slots = wanted.shape
+    nearest = np.empty(rows, dtype=np.int64)
+    miss = np.empty((min(rows, _CACHED_PAIRS), slots, slots), dtype=np.float32)
+    for at in range(0, rows, _CACHED_PAIRS):
+        part = slice(at, min(at + _CACHED_PAIRS, rows))
+        there = miss[: part.stop - at]
+        np.subtract(wanted[part, :, None], offered[part, None, :], out=there)
+        np.abs(there, out=there)
+        there.reshape(len(there), -1).argmin(axis=1, out=nearest[part])
+    return nearest
 
 
-def _apply(packing: Packing, swaps: _Swaps) -> None:
-    """Make those swaps that keep an expert's copies on distinct ranks."""
-    row, heavy, light = swaps.row, swaps.heavy, swaps.light
-    goes = packing.experts[row, heavy, swaps.heavy_slot]
-    comes = packing.experts[row, light, swaps.light_slot]
-    clash = ((packing.experts[row, light] == goes[:, None]).any(axis=1) & (goes >= 0)) | (
-        (packing.experts[row, heavy] == comes[:, None]).any(axis=1) & (comes >= 0)
-    )
-    kept = ~clash
-    row, heavy, light = row[kept], heavy[kept], light[kept]
-    heavy_slot, light_slot = swaps.heavy_slot[kept], swaps.light_slot[kept]
-    moved = packing.piece[row, heavy, heavy_slot] - packing.piece[row, light, light_slot]
-    for array in (packing.experts, packing.piece):
-        out = array[row, heavy, heavy_slot]
-        array[row, heavy, heavy_slot] = array[row, light, light_slot]
-        array[row, light, light_slot] = out
-    packing.load[row, heavy] -= moved
-    packing.load[row, light] += moved
+def _quick_pieces(packing: Packing) -> Float32Array:
+    """Pieces as float32 ``[rows × ranks, slots]``, to look for swaps in half the time."""
+    quick = packing.piece.astype(np.float32)
+    quick[packing.experts == CLOSED_SLOT] = _CLOSED_PIECE
+    return quick.reshape(-1, quick.shape[2])

@@ -9,7 +9,7 @@ import numpy as np
 
 from moescope.analysis.replication_counts import counts_up_to, minimax_counts
 from moescope.analysis.replication_evolve import evolve
-from moescope.analysis.replication_greedy import improve_by_greedy
+from moescope.analysis.replication_greedy import pack_greedily
 from moescope.analysis.replication_packing import Packing, pack_rounds
 from moescope.analysis.replication_polish import polish
 from moescope.analysis.replication_problem import Problem, TimeBudget
@@ -36,7 +36,12 @@ def solve(problem: Problem, budget: TimeBudget, progress: Callable[[int], None])
         budget: ends the search for better counts.
         progress: called with the number of rows that still want improvement.
     """
-    packing = _place(problem, first_counts(problem))
+    packing = pack_greedily(problem)
+    crowded = _crowded_rows(problem, packing)
+    if len(crowded):
+        part = problem.take(crowded)
+        packing.keep_better(crowded, _place(part, joint_counts(part, 0.2, 0.5)))
+    _even_out(problem, packing)
     progress(len(hard_rows(problem, packing)))
     for size, small in _CANDIDATES:
         rows = hard_rows(problem, packing)
@@ -46,7 +51,6 @@ def solve(problem: Problem, budget: TimeBudget, progress: Callable[[int], None])
         part = problem.take(rows)
         packing.keep_better(rows, _place(part, joint_counts(part, size, small)))
         progress(len(rows))
-    improve_by_greedy(problem, packing)
     evolve(problem, packing, hard_rows(problem, packing), budget)
     return packing
 
@@ -59,24 +63,25 @@ def hard_rows(problem: Problem, packing: Packing) -> IntArray:
 
 def _place(problem: Problem, counts: IntArray) -> Packing:
     packing = pack_rounds(problem.load, counts, problem.capacity)
+    _even_out(problem, packing)
+    return packing
+
+
+def _even_out(problem: Problem, packing: Packing) -> None:
     refine(packing, problem.bound * (1 + GOOD_ENOUGH))
     rows = hard_rows(problem, packing)
     if len(rows):
         part = packing.take(rows)
         polish(part, problem.bound[rows] * (1 + HARD / 2))
         packing.put(rows, part)
-    return packing
 
 
-def first_counts(problem: Problem) -> IntArray:
-    """Minimax counts, except where more copies than ranks would then take nearly half a rank each."""
-    counts = minimax_counts(problem.load, problem.copies, problem.ranks)
-    crowded = (counts * (problem.load / counts > _CROWDED)).sum(axis=1) > problem.ranks
+def _crowded_rows(problem: Problem, packing: Packing) -> IntArray:
+    """Rows in which more copies than ranks take nearly half a rank each."""
+    crowded = (packing.piece > _CROWDED).sum(axis=(1, 2)) > problem.ranks
     crowded &= problem.copies > problem.load.shape[1]
-    rows = np.nonzero(crowded)[0]
-    if len(rows):
-        counts[rows] = joint_counts(problem.take(rows), 0.2, 0.5)
-    return counts
+    rows: IntArray = np.nonzero(crowded)[0]
+    return rows
 
 
 def joint_counts(problem: Problem, size: float, small: float) -> IntArray:
@@ -91,8 +96,7 @@ def joint_counts(problem: Problem, size: float, small: float) -> IntArray:
         size: x = m + size × (1 − m).
         small: of a rank; infinite gives the minimax counts.
     """
-    load, copies, most = problem.load, problem.copies, problem.ranks
-    counts = minimax_counts(load, copies, most)
+    load, copies, counts, most = problem.load, problem.copies, problem.counts, problem.ranks
     if np.isinf(small):
         return counts
     least = (load / counts).max(axis=1)

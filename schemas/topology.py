@@ -133,8 +133,11 @@ class Placement:
 
     def replicas_per_layer_expert(self) -> IntArray:
         """Copies of each logical expert in the group: int64 ``[num_moe_layers, num_experts]``."""
-        replicas: IntArray = self.replicas_per_rank_layer_expert().sum(axis=0)
-        return replicas
+        table = self.physical_to_logical_map
+        layers, width = len(table), self.num_experts + 1  # column 0 counts the empty slots
+        column = table - EMPTY_SLOT + np.arange(layers)[:, None] * width
+        replicas: IntArray = np.bincount(column.ravel(), minlength=layers * width).reshape(layers, width)
+        return replicas[:, 1:]
 
     def replicas_per_rank_layer_expert(self) -> IntArray:
         """Copies by rank: int64 ``[ep_size, num_moe_layers, num_experts]``, owned by the caller."""

@@ -162,6 +162,23 @@ class Settings:
         high=1,
         help="Part of an imbalanced layer's max/mean - 1 that one hot expert must cause to be harmful.",
     )
+    straggler_ratio: float = _setting(
+        3.0, low=1, help="A rank is late when the others wait this many times as long for it as is usual."
+    )
+    straggler_link_ratio: float = _setting(
+        5.0,
+        low=1,
+        help="A link is slow when a pair of ranks waits this many times as long as is usual.",
+    )
+    straggler_time_ratio: float = _setting(
+        1.25, low=1, help="A rank is slow when it takes this multiple of what others need for the same load."
+    )
+    straggler_cost_share: float = _setting(
+        0.05, low=0, high=1, help="Share of its time that every other rank must lose to a straggler."
+    )
+    straggler_windows: int = _setting(
+        3, low=1, help="A straggler is named when it was one in n of the newest 2 n - 1 minutes."
+    )
     contract_missed_share: float = _setting(
         0.05,
         low=0,

@@ -1,0 +1,291 @@
+"""Stragglers: which rank, link or node the others wait for, and why.
+
+A rank is late when the others wait longer for it than is usual over such a link. Late because of its load is
+**overloaded**: moving or copying experts helps. Late at an ordinary load is **slow**: look at the machine.
+Late only for ranks on other nodes, or only for one of them, is a **slow link**. Everything must hold in
+several windows, the newest among them, before it is named. Thresholds: :class:`StragglerRules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from moescope.analysis import words
+from moescope.analysis.imbalance import BoolArray
+from moescope.analysis.straggler import Confidence, Straggler, StragglerKind
+from moescope.analysis.straggler_causes import examine, find_cause
+from moescope.analysis.straggler_evidence import StragglerEvidence, StragglerRules
+from moescope.analysis.straggler_paths import Path, PathKind, find_slow_nodes, find_slow_pairs, find_slow_ways
+from moescope.analysis.straggler_persistence import lasts, newest
+from moescope.analysis.straggler_signals import Signs, StageSigns, measure_experts, read_signs
+from moescope.schemas.attributes import DispatchStage
+from moescope.schemas.records import FloatArray
+
+_MINUTE: Final = 60.0
+_ADVICE: Final = {
+    StragglerKind.SLOW_RANK: "Look at its GPU's clocks, temperature and errors, and at what else runs on its "
+    "host; drain it if nothing helps. No placement of experts cures it.",
+    StragglerKind.SLOW_NODE: "Look at the node's uplink and at what its ranks share.",
+    StragglerKind.SLOW_LINK: "Look at the network between them: port errors, retransmissions, the route.",
+    StragglerKind.OVERLOADED_RANK: "Give it less to do: `moescope plan` says which experts to copy or move.",
+}
+
+
+def find_stragglers(evidence: StragglerEvidence, rules: StragglerRules) -> tuple[Straggler, ...]:
+    """Name what the ranks of an EP group wait for, the costliest first; empty where nothing is the matter."""
+    if evidence.num_ranks < 3 or not evidence.num_windows:
+        return ()
+    signs = read_signs(evidence, rules)
+    search = _Search(evidence, rules, signs, tuple(_slow_nodes(evidence, rules, signs)))
+    found = [*search.nodes(), *search.ranks(), *search.ways()]
+    return tuple(sorted(found, key=lambda one: (-(one.cost_seconds_per_minute or 0), -one.times_others)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    evidence: StragglerEvidence
+    rules: StragglerRules
+    signs: Signs
+    slow_nodes: tuple[tuple[DispatchStage, Path], ...]
+
+    def nodes(self) -> Iterator[Straggler]:
+        for stage, path in self.slow_nodes:
+            yield self._of_path(StragglerKind.SLOW_NODE, stage, path)
+
+    def ranks(self) -> Iterator[Straggler]:
+        in_node = self._in_slow_nodes()
+        for rank in np.flatnonzero(~in_node):
+            found = self._late_rank(int(rank)) if self.signs.stages else self._slow_by_itself(int(rank))
+            if found is not None:
+                yield found
+
+    def ways(self) -> Iterator[Straggler]:
+        late = self._in_slow_nodes()
+        for rank in np.flatnonzero(~late):
+            late[rank] = self._is_late(int(rank))
+        named: set[tuple[int, ...]] = set()
+        has_slow_node = bool(self._in_slow_nodes().any())
+        for stage, one in self.signs.lateness.items():
+            common = (self.rules, _least_lost(self.evidence, self.rules))
+            ways = [] if has_slow_node else list(find_slow_ways(one, self.signs.links, *common, late))
+            odd = late.copy()
+            for path in ways:
+                odd[list(path.ranks)] = True
+            for path in [*ways, *find_slow_pairs(one, *common, odd)]:
+                if path.ranks not in named and not odd[list(path.ranks[1:])].any():
+                    named.add(path.ranks)
+                    yield self._of_path(StragglerKind.SLOW_LINK, stage, path)
+
+    def _in_slow_nodes(self) -> BoolArray:
+        members = np.zeros(self.evidence.num_ranks, dtype=np.bool_)
+        for _, path in self.slow_nodes:
+            members[list(path.ranks)] = True
+        return members
+
+    def _seen(self, rank: int) -> tuple[BoolArray, BoolArray]:
+        """In which windows a rank was late and cost enough; and of which windows that is known."""
+        late = np.any([one.is_late[:, rank] for one in self.signs.stages.values()], axis=0)
+        known = np.any([np.isfinite(one.ratio[:, rank]) for one in self.signs.stages.values()], axis=0)
+        share = self.signs.lost_share(self.evidence.window_seconds)[:, rank]
+        return late & (np.isnan(share) | (np.nan_to_num(share) >= self.rules.cost_share)), known
+
+    def _is_late(self, rank: int) -> bool:
+        return bool(self.signs.stages) and lasts(*self._seen(rank), self.rules.windows)
+
+    def _late_rank(self, rank: int) -> Straggler | None:
+        seen, known = self._seen(rank)
+        if not lasts(seen, known, self.rules.windows):
+            return None
+        judged = newest(seen, known, self.rules.windows)
+        suspect = examine(self.evidence, self.signs, self.rules, rank, judged)
+        cause = find_cause(suspect, self.rules)
+        stage, signs = self._worst_stage(rank, judged)
+        ratio, times_slower = float(np.median(signs.ratio[judged, rank])), suspect.at_load
+        lateness = (_wait_words if signs.from_waits else _call_words)(stage, ratio)
+        is_slow = cause.kind is StragglerKind.SLOW_RANK and times_slower >= self.rules.time_ratio
+        share = self.signs.lost_share(self.evidence.window_seconds)[judged, rank]
+        lost = None if np.isnan(share).any() else float(np.median(share))
+        others = float(np.median(signs.others[judged, rank]))
+        return self._name(
+            *(cause.kind, (rank,), seen, known),
+            times_others=times_slower if is_slow else ratio,
+            sign=_AT_LOAD if is_slow else _WAITED if signs.from_waits else _SHORTER,
+            confidence=cause.confidence,
+            evidence=(lateness, *cause.evidence),
+            lost_share=lost,
+            cost=None if lost is None else lost * others * _MINUTE,
+            share_of_waiting=_known(signs.share[judged, rank]),
+        )
+
+    def _worst_stage(self, rank: int, judged: BoolArray) -> tuple[DispatchStage, StageSigns]:
+        def lateness(item: tuple[DispatchStage, StageSigns]) -> tuple[float, float]:
+            one = item[1]
+            return (
+                float(np.nan_to_num(one.lost_seconds[judged, rank]).sum()),
+                float(np.nan_to_num(one.ratio[judged, rank]).sum()),
+            )
+
+        # What took no part in the verdict is not shown for it.
+        late = {stage: one for stage, one in self.signs.stages.items() if one.is_late[judged, rank].any()}
+        return max(late.items(), key=lateness)
+
+    def _slow_by_itself(self, rank: int) -> Straggler | None:
+        """Where nobody says who waits: a rank whose experts are slow at equal load, or its passes."""
+        newest_windows = np.arange(self.evidence.num_windows) >= (
+            self.evidence.num_windows - self.rules.recent_windows
+        )
+        at_load, too_long = measure_experts(self.evidence, rank, newest_windows)
+        passes = self.signs.pass_time[:, rank]
+        return self._slow_by(
+            *(rank, at_load, too_long / self.evidence.window_seconds),
+            *(_AT_LOAD, "Its experts take {times:.2f} × what other ranks need for the same load."),
+            Confidence.MEDIUM,
+        ) or self._slow_by(
+            *(rank, passes, np.full(len(passes), np.nan)),
+            *(
+                _PASSES,
+                "Its passes take {times:.2f} × as long as the median rank's, at its number of tokens.",
+            ),
+            Confidence.LOW,
+        )
+
+    def _slow_by(  # noqa: PLR0917 - one sign and what is said of it
+        self, rank: int, ratio: FloatArray, share: FloatArray, sign: str, text: str, sure: Confidence
+    ) -> Straggler | None:
+        known = np.isfinite(ratio)
+        seen = known & (np.nan_to_num(ratio) >= self.rules.time_ratio)
+        seen &= np.isnan(share) | (np.nan_to_num(share) >= self.rules.cost_share)
+        if not lasts(seen, known, self.rules.windows):
+            return None
+        judged = newest(seen, known, self.rules.windows)
+        times = float(np.median(ratio[judged]))
+        return self._name(
+            *(StragglerKind.SLOW_RANK, (rank,), seen, known),
+            times_others=times,
+            sign=sign,
+            confidence=sure,
+            evidence=(text.format(times=times), _NO_WAITS),
+            lost_share=_known(share[judged]),
+        )
+
+    def _of_path(self, kind: StragglerKind, stage: DispatchStage, path: Path) -> Straggler:
+        judged = newest(path.is_slow, path.is_known, self.rules.windows)
+        ratio, lost = float(np.median(path.ratio[judged])), float(np.median(path.lost[judged]))
+        is_time = self.evidence.waits_are_time
+        return self._name(
+            *(kind, path.ranks, path.is_slow, path.is_known),
+            times_others=ratio,
+            sign=_PATH_SIGNS[path.kind],
+            confidence=Confidence.MEDIUM if self.signs.links.is_known else Confidence.LOW,
+            evidence=(self._path_words(stage, path, ratio),),
+            node=None if path.node is None else self._node_name(path),
+            cost=lost * _MINUTE / self.evidence.window_seconds if is_time else None,
+        )
+
+    def _path_words(self, stage: DispatchStage, path: Path, ratio: float) -> str:
+        ranks = [int(self.evidence.ranks[rank]) for rank in path.ranks]
+        if path.kind is PathKind.PAIR:
+            return (
+                f"In {stage.value} rank {ranks[1]} waits {ratio:.1f} × as long for rank {ranks[0]} as is "
+                "usual, though both get along with their other peers."
+            )
+        if path.kind is PathKind.NODE:
+            return f"In {stage.value} other nodes wait {ratio:.1f} × as long for its ranks as is usual."
+        who = "ranks on other nodes wait for it" if path.kind is PathKind.OUT_OF_NODE else "it waits for them"
+        return f"In {stage.value} {who} {ratio:.1f} × as long as is usual; within its node all is well."
+
+    def _node_name(self, path: Path) -> str:
+        name = self.signs.links.names[path.node or 0]
+        ranks = self.evidence.ranks[list(path.ranks)]
+        return name or f"ranks {ranks.min()} to {ranks.max()}"
+
+    def _name(
+        self,
+        kind: StragglerKind,
+        positions: tuple[int, ...],
+        seen: BoolArray,
+        known: BoolArray,
+        *,
+        cost: float | None = None,
+        **facts: Any,
+    ) -> Straggler:
+        judged = np.flatnonzero(known)[-self.rules.recent_windows :]
+        load = float(self.signs.load[positions[0]])
+        return Straggler(
+            kind=kind,
+            ranks=tuple(int(self.evidence.ranks[position]) for position in positions),
+            load_of_median=None if np.isnan(load) or kind is StragglerKind.SLOW_NODE else load,
+            windows=int(seen[judged].sum()),
+            judged_windows=len(judged),
+            all_late=int(seen.sum()),
+            all_windows=int(known.sum()),
+            window_seconds=self.evidence.window_seconds,
+            since_ms=int(self.evidence.starts_ms[_begin(seen, known)]),
+            cost_seconds_per_minute=cost,
+            advice=_ADVICE[kind],
+            **facts,
+        )
+
+
+def _slow_nodes(
+    evidence: StragglerEvidence, rules: StragglerRules, signs: Signs
+) -> Iterator[tuple[DispatchStage, Path]]:
+    named: set[int | None] = set()
+    for stage, one in signs.lateness.items():
+        for path in find_slow_nodes(one, signs.links, rules, _least_lost(evidence, rules)):
+            if path.node not in named:
+                named.add(path.node)
+                yield stage, path
+
+
+def _least_lost(evidence: StragglerEvidence, rules: StragglerRules) -> float:
+    """What a rank must lose in a window before it counts; where waits are no time, anything counts."""
+    return rules.cost_share * evidence.window_seconds if evidence.waits_are_time else 0.0
+
+
+_AT_LOAD: Final = "what other ranks' experts need for the same load"
+_WAITED: Final = "the usual wait for a rank"
+_SHORTER: Final = "shorter exchanges than the median rank's"
+_PASSES: Final = "the median rank's pass, at its tokens"
+_NO_WAITS: Final = (
+    "Nobody reports waits or times of dispatch and combine: whether others wait for it is unknown."
+)
+_PATH_SIGNS: Final = {
+    PathKind.PAIR: "the usual wait between two such ranks",
+    PathKind.NODE: "the usual wait between nodes",
+    PathKind.OUT_OF_NODE: "the usual wait for a rank on another node",
+    PathKind.INTO_NODE: "the usual wait for ranks on other nodes",
+}
+
+
+def _wait_words(stage: DispatchStage, ratio: float) -> str:
+    return f"In {stage.value} the others wait {words.compact(ratio)} × as long for it as for the median rank."
+
+
+def _call_words(stage: DispatchStage, ratio: float) -> str:
+    return (
+        f"Its {stage.value}s are {words.compact(ratio)} × shorter than the median rank's: when it comes, the "
+        "others are waiting."
+    )
+
+
+def _known(values: FloatArray) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else None
+
+
+def _begin(seen: BoolArray, known: BoolArray) -> int:
+    """First window of the stretch that lasts until now: back to where it was absent twice in a row."""
+    position, absent = int(np.flatnonzero(seen)[-1]), 0
+    begin = position
+    while position > 0 and absent < 2:
+        position -= 1
+        if seen[position]:
+            begin, absent = position, 0
+        elif known[position]:
+            absent += 1
+    return begin

@@ -9,7 +9,8 @@
     │   ├── DataDirectoryError     a data directory that cannot be used, or that another server owns
     │   ├── MissingExtraError      a part of moescope whose packages are not installed
     │   ├── RecordingError         a file that is no recording of experts, or does not fit the others
-    │   └── PlanError              rules that no plan of replicas can keep
+    │   ├── PlanError              rules that no plan of replicas can keep
+    │   └── ProtocolError          a readiness protocol that cannot be read; lists every line that is wrong
     ├── ShapeError                 an array, layer or expert that does not fit the model's shape
     │   └── PlacementError         a placement that does not cover the model
     ├── UnknownMetricError         a name that the registry lacks
@@ -71,6 +72,10 @@ class RecordingError(UsageError):
 
 class PlanError(UsageError):
     """Rules that no plan of replicas can keep; the message names the rule and the way out."""
+
+
+class ProtocolError(UsageError):
+    """A readiness protocol that cannot be read; the message lists every line that is wrong."""
 
 
 class ShapeError(MoescopeError):

@@ -64,6 +64,18 @@ class Imbalance:
         return rank
 
     @property
+    def has_verdict(self) -> BoolArray:
+        """Which layers have enough tokens to be judged: bool ``[layers]``."""
+        judged = [verdict is not Verdict.TOO_LITTLE_DATA for verdict in self.verdicts]
+        return np.asarray(judged, dtype=np.bool_)
+
+    @property
+    def floor_of_judged(self) -> FloatArray:
+        """The noise floor of the layers with a verdict, NaN elsewhere: float64 ``[layers]``."""
+        floor: FloatArray = np.where(self.has_verdict, self.noise_floor, np.nan)
+        return floor
+
+    @property
     def is_imbalanced(self) -> BoolArray:
         """Which layers are: bool ``[layers]``."""
         return np.asarray([verdict is Verdict.IMBALANCED for verdict in self.verdicts], dtype=np.bool_)

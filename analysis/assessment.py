@@ -9,6 +9,7 @@ import numpy as np
 from moescope.analysis.clustering import estimate_design_effect
 from moescope.analysis.expert_load import ExpertLoadWindow, LoadScope, read_window
 from moescope.analysis.hot_experts import HotExperts, flag_hot_experts, rank_by_harm
+from moescope.analysis.idle_experts import IdleExperts, find_idle_experts
 from moescope.analysis.imbalance import Imbalance, ReplicaArray, compute_rank_loads, judge_imbalance
 from moescope.analysis.placement import PlacementSnapshot, read_placement
 from moescope.analysis.skew import Skew, measure_skew
@@ -33,6 +34,7 @@ class LoadAssessment:
     imbalance: Imbalance | None
     hot_experts: HotExperts
     skew: Skew
+    idle_experts: IdleExperts
     unplaced_share: float
 
 
@@ -51,7 +53,7 @@ def read_assessment(
 def assess_load(
     window: ExpertLoadWindow, placement: PlacementSnapshot | None, settings: Settings
 ) -> LoadAssessment:
-    """Judge a window: imbalance, hot experts, skew."""
+    """Judge a window: imbalance, hot and idle experts, skew."""
     effect = estimate_design_effect(window.tokens, window.sums)
     # Without a placement the whole group counts as one rank: experts can still be hot, none can be harmful.
     replicas = (
@@ -78,6 +80,12 @@ def assess_load(
         None if placement is None else imbalance,
         ranked,
         measure_skew(window.tokens, effect),
+        find_idle_experts(
+            *(window.tokens, effect),
+            cold_ratio=settings.cold_expert_ratio,
+            dead_ratio=settings.dead_expert_ratio,
+            confidence=settings.hot_expert_confidence,
+        ),
         _unplaced_share(window, replicas.sum(axis=0)),
     )
 

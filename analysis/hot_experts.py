@@ -94,7 +94,7 @@ def flag_hot_experts(
     Returns:
         bool ``[layers, experts]``.
     """
-    shape, rate = _posterior(tokens_per_layer_expert, design_effect)
+    shape, rate = fit_posterior(tokens_per_layer_expert, design_effect)
     means = shape / rate
     limit = ratio * np.median(means, axis=1, keepdims=True)
     # The 1 - confidence quantile of a Gamma lies below its mean, so only these can pass; NaN cannot.
@@ -154,8 +154,14 @@ def times_median(tokens_per_layer_expert: IntArray) -> FloatArray:
     return out
 
 
-def _posterior(tokens_per_layer_expert: IntArray, design_effect: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Shape ``[layers, experts]`` and rate ``[layers, 1]`` of each expert's Gamma posterior."""
+def fit_posterior(
+    tokens_per_layer_expert: IntArray, design_effect: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Shape ``[layers, experts]`` and rate ``[layers, 1]`` of each expert's Gamma posterior.
+
+    Of its rate in effective assignments a window, n / D, with the prior of :func:`flag_hot_experts`; NaN in a
+    layer without tokens or with an unknown D.
+    """
     counts = tokens_per_layer_expert / design_effect[:, None]
     mean = counts.mean(axis=1, keepdims=True)
     mean = np.where(mean > 0, mean, np.nan)

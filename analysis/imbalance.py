@@ -23,6 +23,7 @@ ReplicaArray: TypeAlias = npt.NDArray[np.integer[Any]]
 
 RATIO_FORMULA: Final = "max / mean rank load"
 BALANCEDNESS_FORMULA: Final = "mean / max rank load"
+EXCESS_FORMULA: Final = "max / mean rank load − 1"
 
 
 class Verdict(StrEnum):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moescope.analysis.assessment import LoadAssessment, read_assessment
-from moescope.analysis.expert_load import list_scopes
+from moescope.analysis.expert_load import LoadScope, list_scopes
 from moescope.analysis.hotspot_report import HotspotReport
+from moescope.analysis.imbalance_answer import read_imbalance_answer
 from moescope.analysis.imbalance_report import ImbalanceReport
 from moescope.analysis.latency_report import LatencyReport, read_latency_answer
 from moescope.analysis.memory_report import MemoryReport, read_memory_answer
@@ -43,13 +44,15 @@ def imbalance(
     service: str | None = None,
     limit: int = DEFAULT_LIMIT,
 ) -> ImbalanceReport:
-    """Judge the balance of every layer of every scope, or of those of one deployment.
+    """Judge the balance of every layer of every scope, now and over time, or of those of one deployment.
 
     Raises:
         StoreError: the store cannot answer.
     """
-    assessments = _assess_all(store, window_seconds, settings, service)
-    return ImbalanceReport(assessments, limit, service, settings.imbalance_ratio)
+    answers = [
+        read_imbalance_answer(store, scope, window_seconds, settings) for scope in _scopes(store, service)
+    ]
+    return ImbalanceReport(tuple(answers), limit, service, settings)
 
 
 def quality(store: Store, *, service: str | None = None) -> QualityReport:
@@ -113,8 +116,8 @@ def _deployments(store: Store, service: str | None) -> tuple[Deployment, ...]:
 def _assess_all(
     store: Store, window_seconds: float, settings: Settings, service: str | None
 ) -> tuple[LoadAssessment, ...]:
-    return tuple(
-        read_assessment(store, scope, window_seconds, settings)
-        for scope in list_scopes(store)
-        if service is None or scope.service == service
-    )
+    return tuple(read_assessment(store, scope, window_seconds, settings) for scope in _scopes(store, service))
+
+
+def _scopes(store: Store, service: str | None) -> Iterator[LoadScope]:
+    return (scope for scope in list_scopes(store) if service is None or scope.service == service)

@@ -11,6 +11,8 @@ _DAY: Final = 24 * _HOUR
 _MAX_LISTED: Final = 6
 _TICK_STEPS: Final = (0.25, 0.5, 1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
 _SCALES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_NO_BAR: Final = "·"
 _THIN_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 
 
@@ -81,6 +83,16 @@ def binary_bytes(value: float) -> str:
         scaled /= 1024
     digits = 0 if not prefix or abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
     return f"{scaled:.{digits}f} {prefix}B"
+
+
+def trace(values: Sequence[float], low: float, high: float) -> str:
+    """A line of bars, ``▁▂▅█·``, from ``low`` to ``high``; a dot where there is no value."""
+    span = (high - low) or 1.0
+    levels = [None if value != value else (value - low) / span for value in values]  # noqa: PLR0124 - NaN
+    last = len(_BARS) - 1
+    return "".join(
+        _NO_BAR if level is None else _BARS[round(min(max(level, 0.0), 1.0) * last)] for level in levels
+    )
 
 
 def tick(value: float) -> str:

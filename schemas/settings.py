@@ -151,7 +151,10 @@ class Settings:
         2.0, low=1, help="An expert above this multiple of its layer's median is hot."
     )
     hot_expert_confidence: float = _setting(
-        0.99, low=0.5, high=0.999999, help="Posterior probability from which an expert is called hot."
+        0.99,
+        low=0.5,
+        high=0.999999,
+        help="Posterior probability from which an expert is called hot, or cold.",
     )
     hot_expert_capacity_share: float = _setting(
         0.5, low=0, help="Share of one rank's capacity from which a single hot expert is harmful."
@@ -161,6 +164,20 @@ class Settings:
         low=0,
         high=1,
         help="Part of an imbalanced layer's max/mean - 1 that one hot expert must cause to be harmful.",
+    )
+    cold_expert_ratio: float = _setting(
+        0.25, low=0, high=1, help="An expert below this multiple of its layer's median is cold."
+    )
+    dead_expert_ratio: float = _setting(
+        0.05,
+        low=0,
+        high=1,
+        help="An expert that was never chosen is dead where one at this part of the median would not be.",
+    )
+    replan_min_gain: float = _setting(
+        0.05,
+        low=0,
+        help="Mean fall of max/mean rank load, net of noise, for which moving a few experts is advised.",
     )
     straggler_ratio: float = _setting(
         3.0, low=1, help="A rank is late when the others wait this many times as long for it as is usual."

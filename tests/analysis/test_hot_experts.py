@@ -48,7 +48,10 @@ def test_naive_rule_would_cry_wolf_on_the_same_router():
 # needs about three times as many, since the prior is fitted to the layer.
 @pytest.mark.parametrize(
     ("times", "cluster", "mean", "recall"),
-    [(3, 1, 100, 0.95), (3, 8, 1000, 0.95), (6, 1, 20, 0.95), (6, 8, 100, 0.7)],
+    [
+        *((3, 1, 100, 0.95), (3, 8, 1000, 0.95), (3, 30, 3000, 0.95)),
+        *((6, 1, 5, 0.6), (6, 1, 20, 0.95), (6, 8, 100, 0.95)),
+    ],
 )
 def test_planted_experts_are_found(times, cluster, mean, recall):
     rates = np.full((47, NUM_EXPERTS), float(mean))
@@ -58,6 +61,15 @@ def test_planted_experts_are_found(times, cluster, mean, recall):
     assert flags[:, planted].mean() >= recall
     others = np.setdiff1d(np.arange(NUM_EXPERTS), planted)
     assert flags[:, others].sum() / len(flags) <= 0.1
+
+
+@pytest.mark.parametrize(("cluster", "mean"), [(1, 300), (8, 3000), (30, 10_000)])
+def test_single_planted_expert_is_found_and_no_other(cluster, mean):
+    rates = np.full((47, NUM_EXPERTS), float(mean))
+    rates[:, 347] *= 3
+    flags = _simulate([cluster, mean], rates, cluster=cluster)
+    assert flags[:, 347].mean() >= 0.95
+    assert flags.sum() == flags[:, 347].sum()
 
 
 def test_lognormal_rates_flag_about_those_that_truly_lie_above_twice_the_median():

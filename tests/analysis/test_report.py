@@ -47,8 +47,9 @@ def test_imbalance_lists_every_layer_in_json_and_the_worst_first_in_text(store):
     assert [one["verdict"] for one in layers] == ["ok", "ok", "imbalanced", "ok", "ok"]
     assert layers[2]["hottest_rank"] == 2
     assert answer.to_dict()["formula"]["ratio"] == "max / mean rank load"
-    section = answer.to_text().split("decode")[1]
-    assert section.splitlines()[4].split()[0] == "3"
+    section = answer.to_text().split("decode: ")[1].splitlines()
+    heading = next(number for number, line in enumerate(section) if line.startswith("layer  max/mean"))
+    assert section[heading + 1].split()[0] == "3"
     assert max(map(len, answer.to_text(100).splitlines())) <= 100
 
 

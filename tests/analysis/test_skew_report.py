@@ -4,16 +4,19 @@ import json
 
 import pytest
 
+from moescope.analysis.imbalance_answer import answer_imbalance
 from moescope.analysis.imbalance_report import ImbalanceReport
 from moescope.analysis.skew import typical
 from moescope.schemas.attributes import Phase
+from moescope.schemas.settings import Settings
 from tests.analysis.known_workloads import KnownFleet, assess_fleet
 
 FLEET = KnownFleet(sigma=0.3, hot={(Phase.DECODE, 3, 23): 40.0})
 
 
 def _report(*assessments):
-    return ImbalanceReport(assessments, limit=3, service=None, acceptable_ratio=2.0)
+    answers = tuple(answer_imbalance(one) for one in assessments)
+    return ImbalanceReport(answers, limit=3, service=None, settings=Settings())
 
 
 def _skew_lines(answer):

@@ -91,6 +91,8 @@ def store(tmp_path_factory):
 
 
 REPORTS: dict[str, Callable[[Any], Any]] = {
+    "hotspots": lambda store: report.hotspots(store, window_seconds=900, settings=Settings()),
+    "imbalance": lambda store: report.imbalance(store, window_seconds=900, settings=Settings()),
     "latency": lambda store: report.latency(store, window_seconds=900, settings=Settings(rank_hour_price=3)),
     "traffic": lambda store: report.traffic(store, window_seconds=900),
     "quality": report.quality,

@@ -17,7 +17,8 @@ from moescope.analysis.frozen import lock
 from moescope.analysis.placement_score import balance_ratio
 from moescope.analysis.replication_cover import place_covering
 from moescope.analysis.replication_coverage import NodeCoverage, measure_coverage
-from moescope.analysis.replication_nodes import place_by_node, place_freely
+from moescope.analysis.replication_groups import place_by_node
+from moescope.analysis.replication_layers import place_freely
 from moescope.analysis.replication_problem import TimeBudget
 from moescope.analysis.replication_rules import CoverNodes, PlanRules
 from moescope.analysis.replication_slots import find_room

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from moescope.analysis.replication_counts import counts_up_to, minimax_counts
 from moescope.analysis.replication_coverage import find_hot
-from moescope.analysis.replication_nodes import make_problem, name_experts
+from moescope.analysis.replication_layers import make_problem, name_experts
 from moescope.analysis.replication_packing import Packing, pack_rounds
 from moescope.analysis.replication_polish import polish
 from moescope.analysis.replication_problem import Problem, TimeBudget
@@ -20,6 +20,8 @@ from moescope.analysis.replication_search import GOOD_ENOUGH, HARD, solve
 from moescope.analysis.replication_slots import Room
 from moescope.schemas.records import FloatArray, IntArray
 
+_PRICE: Final = 2e-3
+"""What cover may cost of the balance: less than any window differs from the next."""
 _SIZES: Final = (0.6, 0.7, 0.8, 0.9)
 """Of a rank: what balance cuts heavy experts to. Larger ones leave more copies for cover."""
 
@@ -34,7 +36,7 @@ def place_covering(
     """
     problem = make_problem(load, load.sum(axis=1) / rules.ranks, room)
     free = solve(problem, budget, report)
-    limit = np.maximum(free.worst, problem.bound) * (1 + HARD)
+    limit = np.maximum(free.worst, problem.bound) * (1 + _PRICE)
     wanted = np.ones(load.shape, dtype=bool)
     if rules.cover_nodes is CoverNodes.HOT:
         wanted = find_hot(problem.load, rules.hot_expert_ratio)
@@ -84,9 +86,9 @@ def _even_out(packing: Packing, problem: Problem, ranks_per_node: int) -> None:
     def keeps_spread(row: IntArray, expert: IntArray, old: IntArray, new: IntArray) -> npt.NDArray[np.bool_]:
         return stays_on_two_nodes(packing.experts[row], expert, old, new, ranks_per_node=ranks_per_node)
 
-    target = problem.bound * (1 + GOOD_ENOUGH)
-    refine(packing, target, keeps_rules=keeps_spread)
-    polish(packing, target, ranks_per_node=ranks_per_node)
+    for target in (problem.bound * (1 + GOOD_ENOUGH), problem.bound * (1 + HARD)):
+        refine(packing, target, keeps_rules=keeps_spread)
+        polish(packing, target, ranks_per_node=ranks_per_node)
 
 
 def stays_on_two_nodes(

@@ -1,4 +1,4 @@
-"""Better counts by chance: move a copy or two between experts, and keep what places better."""
+"""Better counts by chance: move a few copies between experts, and keep what places better."""
 
 from __future__ import annotations
 
@@ -12,34 +12,43 @@ from moescope.analysis.replication_problem import Problem, TimeBudget
 from moescope.analysis.replication_refine import refine
 from moescope.schemas.records import IntArray
 
-_OFFSPRING: Final = 16
+_OFFSPRING: Final = (16, 128)
+"""New counts per row and generation: few for large problems, many for small ones."""
+_GENERATION_WORK: Final = 4_000
 _POLISHED: Final = 4
-_GENERATIONS: Final = 24
-_PATIENCE: Final = 5
+_GENERATIONS: Final = (4, 40)
+_PATIENCE: Final = (5, 16)
+"""Generations without progress after which a row is left: few for large problems, many for small ones."""
+_MOST_WORK: Final = 10_000_000
+"""Copies placed over all generations, about: some seconds."""
 _NEAR: Final = 2e-4
 
 
 def evolve(problem: Problem, packing: Packing, rows: IntArray, budget: TimeBudget) -> None:
     """Improve some rows in place until they are near their bound or patience ends.
 
-    Every row has a stream of random numbers of its own, the same for the same place in the problem.
+    Chance begins at the same seed each time: the same problem has the same solution.
     """
     spare = problem.copies > problem.load.shape[1]
     rows = rows[spare[rows]]
     waited = np.zeros(len(rows), dtype=np.int64)
     random = np.random.default_rng(896)
-    for _ in range(_GENERATIONS):
+    slots = max(1, len(rows)) * problem.ranks * int(problem.capacity.max())
+    offspring = int(np.clip(_GENERATION_WORK // slots, *_OFFSPRING))
+    work = slots * offspring
+    patience = int(np.clip(offspring // 8, *_PATIENCE))
+    for _ in range(int(np.clip(_MOST_WORK // work, *_GENERATIONS))):
         if not len(rows) or budget.is_over:
             return
         before = packing.worst[rows]
-        part = problem.take(np.repeat(rows, _OFFSPRING))
+        part = problem.take(np.repeat(rows, offspring))
         counts = _mutate(
-            np.repeat(_counts_of(packing, rows, part.load.shape[1]), _OFFSPRING, axis=0), part, random
+            np.repeat(_counts_of(packing, rows, part.load.shape[1]), offspring, axis=0), part, random
         )
         young = pack_rounds(part.load, counts, part.capacity)
         target = part.bound * (1 + _NEAR)
         refine(young, target, rounds=16)
-        first = np.arange(len(rows))[:, None] * _OFFSPRING
+        first = np.arange(len(rows))[:, None] * offspring
         best = np.argsort(young.worst.reshape(len(rows), -1), axis=1, kind="stable")[:, :_POLISHED]
         chosen = (first + best).ravel()
         fine = young.take(chosen)
@@ -47,7 +56,7 @@ def evolve(problem: Problem, packing: Packing, rows: IntArray, budget: TimeBudge
         winner = np.arange(len(rows)) * _POLISHED + fine.worst.reshape(len(rows), -1).argmin(axis=1)
         packing.keep_better(rows, fine.take(winner))
         waited = np.where(packing.worst[rows] < before, 0, waited + 1)
-        kept = (waited < _PATIENCE) & (packing.worst[rows] > problem.bound[rows] * (1 + _NEAR))
+        kept = (waited < patience) & (packing.worst[rows] > problem.bound[rows] * (1 + _NEAR))
         rows, waited = rows[kept], waited[kept]
 
 
@@ -59,11 +68,11 @@ def _counts_of(packing: Packing, rows: IntArray, experts: int) -> IntArray:
 
 
 def _mutate(counts: IntArray, problem: Problem, random: np.random.Generator) -> IntArray:
-    """Take one or two copies from random experts and give them to others, the heavier the likelier."""
+    """Take one to three copies from random experts and give them to others, the heavier the likelier."""
     at = np.arange(len(counts))
-    twice = random.random(len(counts)) < 0.5
-    for turn in range(2):
-        moves = twice if turn else np.ones(len(counts), dtype=bool)
+    times = random.integers(1, 4, len(counts))
+    for turn in range(3):
+        moves = times > turn
         size = problem.load / counts
         gives = np.where(counts > 1, random.random(counts.shape), -1.0)
         gets = np.where(counts < problem.ranks, random.random(counts.shape) ** (1 / (size + 1e-3)), -1.0)

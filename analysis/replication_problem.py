@@ -47,17 +47,18 @@ class Problem:
         )
 
 
-def sort_load(load: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
+def sort_load(load: FloatArray, scale: FloatArray, ranks: int) -> tuple[FloatArray, FloatArray, IntArray]:
     """Sort experts by falling load: scaled and raw load, and where each expert stood.
 
     Args:
         load: float64 ``[rows, experts]``.
         scale: float64 ``[rows]``, mean rank load of the layer; 0 gives every expert the same.
+        ranks: ranks of a row.
     """
     order = np.argsort(-load, axis=1, kind="stable")
     raw = np.take_along_axis(load, order, axis=1)
     raw[scale <= 0] = 1.0
-    scaled = raw / np.where(scale > 0, scale, 1.0)[:, None]
+    scaled = raw / np.where(scale > 0, scale, load.shape[1] / ranks)[:, None]
     return scaled, raw, order
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -24,7 +25,12 @@ _CACHED_PAIRS: Final = 256
 
 
 def refine(
-    packing: Packing, target: FloatArray, *, rounds: int = 40, keeps_rules: MoveCheck | None = None
+    packing: Packing,
+    target: FloatArray,
+    *,
+    rounds: int = 40,
+    together: int = 1,
+    keeps_rules: MoveCheck | None = None,
 ) -> None:
     """Swap copies until every rank of a row is within its target, or no swap helps; in place.
 
@@ -36,10 +42,14 @@ def refine(
         packing: what to improve.
         target: float64 ``[rows]``, load of a rank that is good enough.
         rounds: at most so many.
-        keeps_rules: tells which copies may move: rows, experts, ranks that they leave and go to.
+        together: copies that change places for as many.
+        keeps_rules: tells which single copies may move: rows, experts, ranks that they leave and go to.
     """
     ranks = packing.load.shape[1]
     half = ranks // 2
+    bundles = np.array(list(combinations(range(packing.experts.shape[2]), together)))
+    if not len(bundles):
+        return
     quick = _quick_pieces(packing)
     stalls = np.zeros(len(packing.load), dtype=np.int64)
     for _ in range(rounds if half else 0):
@@ -53,7 +63,7 @@ def refine(
         light = np.take_along_axis(order[:, :half], turned, axis=1)
         over = np.take_along_axis(packing.load[row], heavy, axis=1) > target[row][:, None]
         at, pair = np.nonzero(over)
-        _swap_best(packing, quick, (row[at], heavy[at, pair], light[at, pair]), keeps_rules)
+        _swap_best(packing, quick, (row[at], heavy[at, pair], light[at, pair]), bundles, keeps_rules)
         stalls[row] = np.where(packing.load[row].max(axis=1) < before * _WORTH, 0, stalls[row] + 1)
 
 
@@ -61,6 +71,7 @@ def _swap_best(
     packing: Packing,
     quick: Float32Array,
     pairs: tuple[IntArray, IntArray, IntArray],
+    bundles: IntArray,
     keeps_rules: MoveCheck | None,
 ) -> None:
     """Make the best swap of each pair of ranks, where it lowers the larger load; pairs are disjoint."""
@@ -70,24 +81,36 @@ def _swap_best(
     load = packing.load.reshape(-1)
     heavy, light = row * ranks + heavy, row * ranks + light
     gap = (load[heavy] - load[light]) / 2
-    wanted = quick[heavy] - gap[:, None].astype(np.float32)
-    heavy_slot, light_slot = np.divmod(_nearest(wanted, quick[light]), slots)
-    moved = piece[heavy, heavy_slot] - piece[light, light_slot]
-    goes, comes = experts[heavy, heavy_slot], experts[light, light_slot]
-    clash = (experts[light] == goes[:, None]).any(axis=1) & (goes >= 0)
-    clash |= (experts[heavy] == comes[:, None]).any(axis=1) & (comes >= 0)
-    clash |= (goes == CLOSED_SLOT) | (comes == CLOSED_SLOT)
+    wanted = _bundled(quick[heavy], bundles) - gap[:, None].astype(np.float32)
+    out, back = np.divmod(_nearest(wanted, _bundled(quick[light], bundles)), len(bundles))
+    mine, other = (heavy[:, None], bundles[out]), (light[:, None], bundles[back])
+    moved = piece[mine].sum(axis=1) - piece[other].sum(axis=1)
+    goes, comes = experts[mine], experts[other]
+    clash = _meet(goes, experts[light]) | _meet(comes, experts[heavy])
     kept = np.nonzero((np.abs(moved - gap) < gap * _WORTH) & ~clash)[0]
     if keeps_rules is not None:
         there, here = heavy[kept] % ranks, light[kept] % ranks
-        may = keeps_rules(row[kept], goes[kept], there, here)
-        may &= keeps_rules(row[kept], comes[kept], here, there)
+        may = keeps_rules(row[kept], goes[kept, 0], there, here)
+        may &= keeps_rules(row[kept], comes[kept, 0], here, there)
         kept = kept[may]
-    mine, other = (heavy[kept], heavy_slot[kept]), (light[kept], light_slot[kept])
+    mine, other = (heavy[kept, None], bundles[out[kept]]), (light[kept, None], bundles[back[kept]])
     for array in (experts, piece, quick):
         array[mine], array[other] = array[other], array[mine]
-    load[mine[0]] -= moved[kept]
-    load[other[0]] += moved[kept]
+    load[heavy[kept]] -= moved[kept]
+    load[light[kept]] += moved[kept]
+
+
+def _bundled(piece: Float32Array, bundles: IntArray) -> Float32Array:
+    """Add up each bundle of slots: float32 ``[pairs, bundles]``."""
+    together: Float32Array = piece if bundles.shape[1] == 1 else piece[:, bundles].sum(axis=2)
+    return together
+
+
+def _meet(moving: IntArray, there: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether one of the moving experts has a copy there, or has no slot that could move."""
+    meet = (there[:, None, :] == moving[:, :, None]).any(axis=2) & (moving >= 0)
+    clash: npt.NDArray[np.bool_] = (meet | (moving == CLOSED_SLOT)).any(axis=1)
+    return clash
 
 
 def _nearest(wanted: Float32Array, offered: Float32Array) -> IntArray:

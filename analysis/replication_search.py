@@ -22,6 +22,8 @@ HARD: Final = 4e-4
 """A row that stays further from its bound is worth a search."""
 _CROWDED: Final = 0.43
 """Two copies of this much of a rank leave too little for what must stand beside them."""
+_FEW_SLOTS: Final = 8
+"""With so few slots a rank, single swaps find too little; two for two are looked at as well."""
 _CANDIDATES: Final = (
     (0.0, np.inf),
     *((size, small) for size in (0.3, 0.5, 0.4, 0.2, 0.6, 0.1, 0.7) for small in (0.5, 1 / 3)),
@@ -71,8 +73,10 @@ def _even_out(problem: Problem, packing: Packing) -> None:
     refine(packing, problem.bound * (1 + GOOD_ENOUGH))
     rows = hard_rows(problem, packing)
     if len(rows):
-        part = packing.take(rows)
-        polish(part, problem.bound[rows] * (1 + HARD / 2))
+        part, target = packing.take(rows), problem.bound[rows] * (1 + HARD / 2)
+        if packing.experts.shape[2] <= _FEW_SLOTS:
+            refine(part, target, together=2)
+        polish(part, target)
         packing.put(rows, part)
 
 

@@ -27,10 +27,16 @@ _SEE_PAGE: Final = "The expert load page lists them."
 
 
 def list_findings(
-    assessments: Sequence[LoadAssessment], quality: Quality, settings: Settings
+    assessments: Sequence[LoadAssessment],
+    quality: Quality,
+    settings: Settings,
+    others: Iterable[Finding] = (),
 ) -> tuple[Finding, ...]:
-    """Say what is wrong, the worst first. Empty means that nothing is."""
-    found = list(list_quality_findings(quality))
+    """Say what is wrong, the worst first. Empty means that nothing is.
+
+    ``others`` are of what is no expert load, such as memory; they are put in their places.
+    """
+    found = [*list_quality_findings(quality), *others]
     groups = {assessment.window.scope.ep_group for assessment in assessments}
     for assessment in assessments:
         found += _Observer(assessment, settings, names_group=len(groups) > 1).findings()

@@ -46,15 +46,16 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PoolSeries:
-    """How full one pool of one rank was. Arrays are ``[points]``, points without a value left out.
+    """How full one pool of one engine was. Arrays are ``[points]``, points without a value left out.
 
     Attributes:
+        ranks: EP ranks of the engine, which all have such a pool.
         seconds: float64, Unix seconds, increasing.
         used: float64, in ``unit``.
         limit: what the pool may hold, in ``unit``.
     """
 
-    rank: int
+    ranks: tuple[int, ...]
     pool: MemoryPool
     unit: Unit
     seconds: FloatArray
@@ -67,7 +68,7 @@ class PoolForecast:
     """When a pool is full at the growth of its newest stretch.
 
     Attributes:
-        rank, pool, unit: of which series.
+        ranks, pool, unit: of which series.
         used, limit: newest value and limit, in ``unit``.
         per_minute: growth, ``unit`` a minute.
         low_seconds, seconds, high_seconds: from the newest point until it is full; 0 where it is.
@@ -76,7 +77,7 @@ class PoolForecast:
         trend: what it was decided by.
     """
 
-    rank: int
+    ranks: tuple[int, ...]
     pool: MemoryPool
     unit: Unit
     used: float
@@ -97,7 +98,7 @@ def forecast_pools(series: Sequence[PoolSeries]) -> tuple[PoolForecast, ...]:
     asked = [one for one in series if one.pool in GROWING_POOLS and one.limit > 0]
     chance = SIGNIFICANCE / max(len(asked) * len(_TAILS), 1)
     found = [forecast for one in asked if (forecast := forecast_pool(one, chance)) is not None]
-    return tuple(sorted(found, key=lambda one: (one.seconds, one.rank, one.pool.value)))
+    return tuple(sorted(found, key=lambda one: (one.seconds, one.ranks, one.pool.value)))
 
 
 def forecast_pool(series: PoolSeries, chance: float = SIGNIFICANCE) -> PoolForecast | None:
@@ -155,7 +156,7 @@ def _follow(series: PoolSeries, trend: Trend) -> PoolForecast | None:
     low = max((left - 2 * trend.scatter) / trend.slope_high, 0.0)
     high = (left + trend.scatter) / trend.slope_low if trend.slope_low > 0 else np.inf
     return PoolForecast(
-        *(series.rank, series.pool, series.unit, float(series.used[-1]), series.limit),
+        *(series.ranks, series.pool, series.unit, float(series.used[-1]), series.limit),
         *(60 * trend.slope, min(low, seconds), seconds, max(float(high), seconds)),
         *(trend.seconds, trend),
     )

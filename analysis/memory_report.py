@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,9 @@ import numpy as np
 from moescope.analysis import words
 from moescope.analysis.cache_state import CacheStates, Occupancy, read_cache_states
 from moescope.analysis.memory import PoolMemory, read_pool_memory
+from moescope.analysis.memory_outlook import MemoryOutlook, read_memory_outlook
+from moescope.analysis.memory_outlook_dict import outlook_dict
+from moescope.analysis.memory_outlook_report import outlook_lines
 from moescope.analysis.prefix_cache import RATIO_FORMULA, PrefixCache, read_prefix_cache
 from moescope.analysis.report_sections import DEFAULT_WIDTH
 from moescope.analysis.span import Span
@@ -35,6 +38,7 @@ class MemoryAnswer:
     pools: PoolMemory
     caches: CacheStates
     prefix_cache: PrefixCache
+    outlook: MemoryOutlook
     full_ratio: float
 
     def lines(self, width: int) -> Iterator[str]:
@@ -50,6 +54,8 @@ class MemoryAnswer:
                 f"{words.compact(self.prefix_cache.looked_up)} prompt tokens found ({RATIO_FORMULA}).",
                 width,
             )
+        if len(self.pools.ranks) or self.outlook.capacities:
+            yield from outlook_lines(self.outlook, width)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape of one EP group."""
@@ -71,6 +77,7 @@ class MemoryAnswer:
                 "miss_tokens": int(cache.miss.sum()),
                 "ratio": cache.ratio,
             },
+            "outlook": outlook_dict(self.outlook),
         }
 
     def _summary(self) -> str:
@@ -140,23 +147,29 @@ class MemoryReport:
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape: ``groups[] → ranks[] → pools{}``.
 
-        Beside the ranks stand ``full_pools[]``, ``caches[]`` and ``prefix_cache``. Numbers are null
-        where nothing is known.
+        Beside the ranks stand ``full_pools[]``, ``caches[]``, ``prefix_cache`` and ``outlook``: forecasts,
+        requests that fit, what one more copy costs. Numbers are null where nothing is known.
         """
         return {"groups": [answer.to_dict() for answer in self.answers]}
 
 
-def read_memory_answer(store: Store, span: Span, settings: Settings) -> MemoryAnswer:
+def read_memory_answer(
+    store: Store, span: Span, settings: Settings, contexts: Sequence[int] = ()
+) -> MemoryAnswer:
     """Read everything that the report says about one EP group's memory.
+
+    ``contexts`` are the tokens of the requests that are counted; a ladder of three if there are none.
 
     Raises:
         StoreError: the store cannot answer.
     """
+    pools = read_pool_memory(store, span, settings)
     return MemoryAnswer(
         span,
-        read_pool_memory(store, span, settings),
+        pools,
         read_cache_states(store, span),
         read_prefix_cache(store, span),
+        read_memory_outlook(store, span, pools, settings, contexts),
         settings.memory_full_ratio,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from moescope.analysis.assessment import LoadAssessment, read_assessment
 from moescope.analysis.expert_load import LoadScope, list_scopes
@@ -80,14 +80,20 @@ def latency(
 
 
 def memory(
-    store: Store, *, window_seconds: float, settings: Settings, service: str | None = None
+    store: Store,
+    *,
+    window_seconds: float,
+    settings: Settings,
+    service: str | None = None,
+    contexts: Sequence[int] = (),
 ) -> MemoryReport:
-    """Say where the bytes of every EP group's ranks are, and which pool is fullest.
+    """Say where the bytes of every EP group's ranks are, which pool ends first, and who still fits.
 
     Raises:
         StoreError: the store cannot answer.
     """
-    answers = [read_memory_answer(store, span, settings) for span in _groups(store, window_seconds, service)]
+    spans = _groups(store, window_seconds, service)
+    answers = [read_memory_answer(store, span, settings, contexts) for span in spans]
     return MemoryReport(tuple(answers), service)
 
 

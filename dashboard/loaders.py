@@ -20,14 +20,16 @@ from moescope.analysis.expert_load import (
     read_window,
 )
 from moescope.analysis.failover import Failovers, read_failovers
+from moescope.analysis.finding import Finding
 from moescope.analysis.gpus import Gpu, read_gpus
 from moescope.analysis.latency_report import LatencyAnswer, read_latency_answer
 from moescope.analysis.memory import PoolHistory, read_pool_history
+from moescope.analysis.memory_findings import read_memory_findings
 from moescope.analysis.memory_report import MemoryAnswer, read_memory_answer
 from moescope.analysis.placement import PlacementSnapshot, read_placement
 from moescope.analysis.quality import Quality, read_quality
 from moescope.analysis.report_sections import DEFAULT_LIMIT
-from moescope.analysis.span import Deployment, Span, list_deployments
+from moescope.analysis.span import Deployment, Span, cover, list_deployments
 from moescope.analysis.store import Store, open_store
 from moescope.analysis.token_rate import TokenRate, read_token_rates
 from moescope.analysis.traffic_report import TrafficAnswer, read_traffic_answer
@@ -219,6 +221,29 @@ def _load_memory(settings: Settings, span: Span) -> tuple[MemoryAnswer, PoolHist
         read_memory_answer(store, span, settings),
         read_pool_history(store, span),
         read_cache_history(store, span),
+    )
+
+
+def load_memory_findings(deployment: Deployment, window_seconds: float) -> tuple[Finding, ...]:
+    """What is full, and what will be soon, in every EP group of a deployment.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_memory_findings(get_settings(), deployment, window_seconds)
+
+
+@st.cache_resource(ttl=_HEALTH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_memory_findings(
+    settings: Settings, deployment: Deployment, window_seconds: float
+) -> tuple[Finding, ...]:
+    store = _open(settings.dsn)
+    return tuple(
+        finding
+        for ep_group in deployment.ep_groups
+        for finding in read_memory_findings(
+            store, cover(deployment, window_seconds, ep_group=ep_group), settings
+        )
     )
 
 

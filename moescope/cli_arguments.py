@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import typer
 
-from moescope.schemas.errors import MissingExtraError
+from moescope.schemas.errors import MissingExtraError, UsageError
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_TOKENS: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
+_TIMES: Final = {"": 1, "k": 1024, "m": 1024**2}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
 
@@ -28,6 +31,27 @@ def parse_duration(text: str | float) -> float:
     if match is None:
         raise typer.BadParameter(f"{text!r} is no span of time; write 90s, 15m, 6h or 2d")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_contexts(texts: Iterable[str]) -> tuple[int, ...]:
+    """Read lengths of contexts: ``32k``, ``1M`` (powers of 1024), ``50000``; several, or with commas.
+
+    Returns:
+        tokens, each once, in the order in which they were said.
+
+    Raises:
+        UsageError: the text is no number of tokens.
+    """
+    words = [word.strip() for text in texts for word in text.split(",") if word.strip()]
+    return tuple(dict.fromkeys(_tokens(word) for word in words))
+
+
+def _tokens(word: str) -> int:
+    match = _TOKENS.fullmatch(word)
+    tokens = int(float(match[1]) * _TIMES[match[2].lower()]) if match else 0
+    if tokens < 1:
+        raise UsageError(f"--context {word!r} is no number of tokens; write 8k, 128k, 1M or 50000")
+    return tokens
 
 
 def text_width() -> int:
@@ -55,3 +79,12 @@ Window = Annotated[
 ]
 Limit = Annotated[int, typer.Option(help="Most rows to show.", min=1)]
 Service = Annotated[str | None, typer.Option(help="Deployment; needed only where there are several.")]
+Contexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--context",
+        metavar="TOKENS,…",
+        help="Prompt and output of the requests that are to fit: 32k, 1M, 50000.",
+        show_default="8k,128k,1M",
+    ),
+]

@@ -8,7 +8,17 @@ from typing import Any
 
 import typer
 
-from moescope.cli_arguments import Dsn, Json, Limit, Service, Window, missing_extra, text_width
+from moescope.cli_arguments import (
+    Contexts,
+    Dsn,
+    Json,
+    Limit,
+    Service,
+    Window,
+    missing_extra,
+    parse_contexts,
+    text_width,
+)
 from moescope.schemas.settings import Settings, load_settings
 
 report = typer.Typer(name="report", help="The answers of the analysis, in a terminal.", no_args_is_help=True)
@@ -63,13 +73,23 @@ def latency(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as
 
 
 @report.command()
-def memory(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as_json: Json = False) -> None:
-    """Show six memory pools with their limits, KDA slots and MLA blocks; fail where a pool is full."""
+def memory(
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    context: Contexts = None,
+    as_json: Json = False,
+) -> None:
+    """Show pools, KDA slots and MLA blocks, which ends first, and who still fits; fail where one is full."""
     _print_report(
         dsn,
         as_json,
         lambda reports, store, settings: reports.memory(
-            store, window_seconds=window, settings=settings, service=service
+            store,
+            window_seconds=window,
+            settings=settings,
+            service=service,
+            contexts=parse_contexts(context or []),
         ),
     )
 

@@ -205,6 +205,14 @@ class Settings:
     memory_full_ratio: float = _setting(
         0.95, low=0, high=1, help="A memory pool that can grow is full above this share of its limit."
     )
+    memory_forecast_seconds: float = _setting(
+        3600.0, low=0, help="A pool that will be full sooner than this at its growth is a finding."
+    )
+    mla_block_tokens: int = _setting(
+        0,
+        low=0,
+        help="Tokens of one MLA KV cache block, as the engine is configured; 0: measured, to about a third.",
+    )
     rank_hour_price: float = _setting(
         0.0, low=0, help="Price of one rank for an hour, in any currency; 0: no costs are shown."
     )

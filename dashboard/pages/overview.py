@@ -8,6 +8,7 @@ import streamlit as st
 
 from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
+from moescope.analysis.finding import Finding
 from moescope.analysis.findings import list_findings
 from moescope.analysis.overview import summarise_phase
 from moescope.dashboard import loaders
@@ -42,7 +43,7 @@ def _show(view: View) -> None:
     assessments = [loaders.load_assessment(scope, view.window_seconds, view.end_ms) for scope in scopes]
     quality = loaders.load_quality(view.service)
     _show_time(assessments)
-    show_findings(list_findings(assessments, quality, settings), view)
+    show_findings(list_findings(assessments, quality, settings, _memory_findings(view)), view)
     st.space("small")
     _show_key_numbers(view, assessments)
     with st.container(border=True, gap="xsmall"):
@@ -53,6 +54,16 @@ def _show(view: View) -> None:
             config={"displayModeBar": False},
             alt="Imbalance ratio of each layer, one panel a phase.",
         )
+
+
+def _memory_findings(view: View) -> tuple[Finding, ...]:
+    """Of now alone: how a pool grew an hour ago says nothing of when it ends."""
+    if view.end_ms is not None:
+        return ()
+    deployments = [one for one in loaders.load_deployments() if one.service == view.service]
+    return tuple(
+        finding for one in deployments for finding in loaders.load_memory_findings(one, view.window_seconds)
+    )
 
 
 def _show_time(assessments: Sequence[LoadAssessment]) -> None:

@@ -15,7 +15,7 @@ KDA, MLA = MemoryPool.KDA_STATE, MemoryPool.MLA_KV_CACHE
 
 def _series(used, *, limit=1_000.0, pool=KDA, rank=3, step=STEP):
     used = np.asarray(used, dtype=float)
-    return PoolSeries(rank, pool, Unit.SLOTS, 1e9 + np.arange(len(used)) * step, used, limit)
+    return PoolSeries((rank,), pool, Unit.SLOTS, 1e9 + np.arange(len(used)) * step, used, limit)
 
 
 def _noise(seed: int, size: int = 79, scale: float = 7.0) -> np.ndarray:
@@ -80,7 +80,7 @@ def test_full_and_short_series_have_no_forecast():
 def test_first_to_end_comes_first_whatever_its_pool():
     slow, fast = 200 + 5.0 * np.arange(79), 200 + 9.0 * np.arange(79)
     found = forecast_pools([_series(slow, rank=0), _series(fast, rank=5, pool=MLA), _series(slow, rank=2)])
-    assert [(one.rank, one.pool) for one in found] == [(5, MLA), (0, KDA), (2, KDA)]
+    assert [(one.ranks[0], one.pool) for one in found] == [(5, MLA), (0, KDA), (2, KDA)]
 
 
 # --- against the simulator's own caches ---------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_kda_pressure_is_named_before_it_ends_and_its_end_lies_within_the_interv
     seen = inside = 0
     for now in range(30, full, 3):
         found = forecast_pools(_all_series(slots[:now], blocks[:now], memory))
-        assert {(one.rank, one.pool) for one in found} <= {(0, KDA)}, "the engine of rank 3, and no other"
+        assert {(one.ranks[0], one.pool) for one in found} <= {(0, KDA)}, "the engine of rank 3, and no other"
         for one in found:
             seen += 1
             left = (full - (now - 1)) * STEP

@@ -54,10 +54,16 @@ class Telemetry:
         self.service = f"fleet-{next(_NUMBERS)}"
         self.clock = Clock()
         self.settings = Settings(snapshot_every_windows=12, flush_timeout_seconds=60)
+        self.endpoint = f"127.0.0.1:{otlp.ports.otlp_grpc}"
         self._config = load_otlp_config({}, endpoint=f"http://127.0.0.1:{otlp.ports.otlp_grpc}")
         self._sql_port = sql.ports.sql
         self._database = otlp.settings.database
         self._recorders: list[ProcessRecorder] = []
+
+    @property
+    def dsn(self) -> str:
+        """Where the analysis reads what is stored."""
+        return f"http://127.0.0.1:{self._sql_port}/{self._database}"
 
     def rank(self, ep_rank: int = 0, ep_size: int = 2, **changes) -> LiveRecorder:
         """A rank with experts."""

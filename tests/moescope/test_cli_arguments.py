@@ -1,7 +1,8 @@
 import pytest
 import typer
 
-from moescope.cli_arguments import parse_duration
+from moescope.cli_arguments import parse_contexts, parse_duration
+from moescope.schemas.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,20 @@ def test_span_of_time_is_read(text: str, seconds: float):
 def test_what_is_no_span_of_time_says_how_to_write_one(text: str):
     with pytest.raises(typer.BadParameter, match="write 90s, 15m, 6h or 2d"):
         parse_duration(text)
+
+
+def test_contexts_are_tokens_in_powers_of_1024_each_once():
+    assert parse_contexts(["8k,32K", "1M", "50000", "8192", "1.5k"]) == (
+        8_192,
+        32_768,
+        1_048_576,
+        50_000,
+        1_536,
+    )
+    assert parse_contexts([]) == ()
+
+
+@pytest.mark.parametrize("text", ["long", "0", "-8k", "8g", "8 k tokens"])
+def test_context_that_is_no_number_of_tokens_names_the_way_out(text: str):
+    with pytest.raises(UsageError, match="write 8k, 128k, 1M or 50000"):
+        parse_contexts([text])

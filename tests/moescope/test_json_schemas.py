@@ -95,6 +95,7 @@ REPORTS: dict[str, Callable[[Any], Any]] = {
     "imbalance": lambda store: report.imbalance(store, window_seconds=900, settings=Settings()),
     "latency": lambda store: report.latency(store, window_seconds=900, settings=Settings(rank_hour_price=3)),
     "traffic": lambda store: report.traffic(store, window_seconds=900),
+    "memory": lambda store: report.memory(store, window_seconds=900, settings=Settings()),
     "quality": report.quality,
 }
 

@@ -1,0 +1,86 @@
+"""Memory, in sentences for the Overview: what is full, and what will be soon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from moescope.analysis import words
+from moescope.analysis.finding import Finding, Severity
+from moescope.analysis.memory import FullPool, PoolMemory, read_pool_memory
+from moescope.analysis.memory_forecast import PoolForecast, forecast_pools
+from moescope.analysis.memory_outlook_report import POOL_NAMES, how_full, name_of_pool, when_full
+from moescope.analysis.pool_series import read_pool_states
+from moescope.analysis.span import Span
+from moescope.analysis.store import Store
+from moescope.schemas.settings import Settings
+
+_MAX_NAMED: Final = 3
+_WHAT_HAPPENS: Final = (
+    "Where it is full, new requests wait and running ones may be preempted. "
+    "`moescope report memory` says how many still fit."
+)
+
+
+def read_memory_findings(store: Store, span: Span, settings: Settings) -> tuple[Finding, ...]:
+    """Read one EP group's memory over a span and say what is wrong with it.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    memory = read_pool_memory(store, span, settings)
+    forecasts = forecast_pools(read_pool_states(store, span).series())
+    return list_memory_findings(memory, forecasts, span, settings)
+
+
+def list_memory_findings(
+    memory: PoolMemory, forecasts: Sequence[PoolForecast], span: Span, settings: Settings
+) -> tuple[Finding, ...]:
+    """Say which pools are full, and which will be within the settings' time at their growth."""
+    soon = [one for one in forecasts if one.seconds <= settings.memory_forecast_seconds]
+    full = {(one.rank, one.pool) for one in memory.full}
+    soon = [one for one in soon if (one.ranks[0], one.pool) not in full]
+    return (*_full(memory.full, span, settings), *_soon(soon, span))
+
+
+def _full(pools: Sequence[FullPool], span: Span, settings: Settings) -> Iterator[Finding]:
+    for one in pools[:_MAX_NAMED]:
+        yield Finding(
+            Severity.PROBLEM,
+            f"{POOL_NAMES[one.pool]} of rank {one.rank} is full: {words.percent(one.ratio)} of its limit.",
+            f"{words.binary_bytes(one.used_bytes)} of {words.binary_bytes(one.limit_bytes)}; full is above "
+            f"{words.percent(settings.memory_full_ratio)}. {_WHAT_HAPPENS}",
+            one.ratio,
+            span.service,
+            span.ep_group or None,
+        )
+    if len(pools) > _MAX_NAMED:
+        yield Finding(
+            Severity.PROBLEM,
+            f"Full as well: {words.count(len(pools) - _MAX_NAMED, 'more pool')}.",
+            "`moescope report memory` lists them.",
+            0.0,
+            span.service,
+            span.ep_group or None,
+        )
+
+
+def _soon(forecasts: Sequence[PoolForecast], span: Span) -> Iterator[Finding]:
+    for one in forecasts[:_MAX_NAMED]:
+        yield Finding(
+            Severity.WARNING,
+            f"{name_of_pool(one)} is full {when_full(one)} at this growth.",
+            f"{how_full(one).capitalize()}. {_WHAT_HAPPENS}",
+            1 / max(one.seconds, 1.0),
+            span.service,
+            span.ep_group or None,
+        )
+    if len(forecasts) > _MAX_NAMED:
+        yield Finding(
+            Severity.WARNING,
+            f"Full later at this growth: {words.count(len(forecasts) - _MAX_NAMED, 'more pool')}.",
+            "`moescope report memory` lists them.",
+            0.0,
+            span.service,
+            span.ep_group or None,
+        )

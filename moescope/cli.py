@@ -15,6 +15,7 @@ import typer
 from moescope import __version__
 from moescope.cli_arguments import Dsn, Json, missing_extra, parse_duration
 from moescope.cli_check import check
+from moescope.cli_plan import plan
 from moescope.cli_progress import WindowProgress
 from moescope.cli_report import report
 from moescope.schemas.errors import MoescopeError, UsageError
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.add_typer(report)
 app.command()(check)
+app.command()(plan)
 imports = typer.Typer(name="import", help="Recordings made elsewhere, into the store.", no_args_is_help=True)
 app.add_typer(imports)
 

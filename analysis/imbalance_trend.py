@@ -16,7 +16,7 @@ from moescope.analysis.imbalance_history import (
     read_placements,
     select_layers,
 )
-from moescope.analysis.load_windows import read_load_windows
+from moescope.analysis.load_windows import LoadWindows, read_load_windows
 from moescope.analysis.regret import Regret, estimate_regret
 from moescope.analysis.store import Store
 from moescope.schemas.errors import PlacementError
@@ -67,13 +67,7 @@ def read_trend(store: Store, assessment: LoadAssessment, settings: Settings) -> 
         StoreError: the store cannot answer.
     """
     window = assessment.window
-    windows = read_load_windows(
-        *(store, window.scope),
-        window_seconds=choose_step_seconds(window.seconds),
-        count=STEPS,
-        settings=settings,
-        end_ms=window.end_ms,
-    )
+    windows = _read_steps(store, assessment, STEPS, settings)
     ends_ms = windows.starts_ms + round(windows.seconds * _MS)
     placements = read_placements(store, window, assessment.placement, ends_ms)
     history = judge_windows(windows, window.layers, placements, assessment.design_effect, settings)
@@ -83,6 +77,17 @@ def read_trend(store: Store, assessment: LoadAssessment, settings: Settings) -> 
         STEPS_OF_WINDOW * windows.seconds,
         regret_placement(assessment),
     )
+
+
+def read_drift(store: Store, assessment: LoadAssessment, settings: Settings) -> tuple[Drift | None, float]:
+    """Read the drift alone, and the seconds of each side: less to read than all that became of a scope.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    windows = _read_steps(store, assessment, 2 * STEPS_OF_WINDOW, settings)
+    drift = compare_halves(select_layers(windows, assessment.window.layers), assessment)
+    return drift, STEPS_OF_WINDOW * windows.seconds
 
 
 def compare_halves(tokens_per_step_layer_expert: IntArray, assessment: LoadAssessment) -> Drift | None:
@@ -103,8 +108,11 @@ def compare_halves(tokens_per_step_layer_expert: IntArray, assessment: LoadAsses
     return measure_drift(sums, later.sum(axis=0), effect)
 
 
-def regret_placement(assessment: LoadAssessment) -> Regret | None:
-    """What the placement costs on the assessed window; None where the placement is not known in full."""
+def regret_placement(assessment: LoadAssessment, *, max_layers: int | None = None) -> Regret | None:
+    """What the placement costs on the assessed window; None where the placement is not known in full.
+
+    With ``max_layers`` only so many of the worst may change: sooner said, and a lower bound.
+    """
     placement, imbalance = assessment.placement, assessment.imbalance
     if placement is None or imbalance is None or len(placement.missing_ranks):
         return None
@@ -112,4 +120,18 @@ def regret_placement(assessment: LoadAssessment) -> Regret | None:
         current = place_replicas(placement.replicas.astype(np.int64))
     except PlacementError:
         return None
-    return estimate_regret(assessment.window.tokens, current, imbalance.floor_of_judged)
+    order = np.argsort(-np.nan_to_num(imbalance.net_ratio, nan=0.0), kind="stable")
+    return estimate_regret(
+        assessment.window.tokens, current, imbalance.floor_of_judged, rows=np.sort(order[:max_layers])
+    )
+
+
+def _read_steps(store: Store, assessment: LoadAssessment, count: int, settings: Settings) -> LoadWindows:
+    window = assessment.window
+    return read_load_windows(
+        *(store, window.scope),
+        window_seconds=choose_step_seconds(window.seconds),
+        count=count,
+        settings=settings,
+        end_ms=window.end_ms,
+    )

@@ -12,9 +12,10 @@ import numpy as np
 
 from moescope.analysis.frozen import lock
 from moescope.analysis.imbalance import BoolArray, subtract_noise_floor
+from moescope.analysis.placement_score import balance_ratio
 from moescope.analysis.replan import replan
 from moescope.schemas.records import FloatArray, IntArray
-from moescope.schemas.topology import Placement
+from moescope.schemas.topology import EMPTY_SLOT, Placement
 
 MOVED_SHARE = 0.02
 """Physical experts that may move: 2 % win most of what a plan from scratch does (planner's notes, §5)."""
@@ -63,6 +64,7 @@ def estimate_regret(
     noise_floor: FloatArray,
     *,
     moved_share: float = MOVED_SHARE,
+    rows: IntArray | None = None,
 ) -> Regret:
     """Compare the current placement with the best one that is few moves away, on one window's counts.
 
@@ -74,13 +76,23 @@ def estimate_regret(
         placement: what the engine serves from.
         noise_floor: float64 ``[layers]``, max / mean that uniform routing would show; NaN where there is
             nothing to say, and no regret then.
-        moved_share: physical experts that may move, as a share of all.
+        moved_share: physical experts that may move, as a share of those of all layers.
+        rows: int64, layers that may change; all if None. A few of the worst are looked at much sooner, and
+            their regret is a lower bound of that of all.
     """
-    plan = replan(tokens_per_layer_expert, placement, max_moved_share=moved_share)
+    table = placement.physical_to_logical_map
+    rows = np.arange(len(table)) if rows is None else rows
+    some = Placement(table[rows], placement.ep_size, placement.num_experts)
+    share = min(moved_share * len(table) / max(len(rows), 1), 1.0)
+    plan = replan(tokens_per_layer_expert[rows], some, max_moved_share=share)
+    now = balance_ratio(tokens_per_layer_expert, placement)
+    after, moved = now.copy(), np.zeros(len(table), dtype=np.int64)
+    stuck = np.zeros(len(table), dtype=np.bool_)
+    after[rows], moved[rows], stuck[rows] = plan.ratio_after, plan.moved_per_layer, plan.only_replicas_help
     floor = np.maximum(noise_floor, 1.0)  # NaN stays
-    nets = [subtract_noise_floor(ratio, floor) for ratio in (plan.ratio_before, plan.ratio_after)]
-    regret = np.nan_to_num(np.maximum(nets[0] - nets[1], 0.0), nan=0.0)
+    fall = subtract_noise_floor(now, floor) - subtract_noise_floor(after, floor)
+    regret = np.nan_to_num(np.maximum(fall, 0.0), nan=0.0)
+    copies = int((table != EMPTY_SLOT).sum())
     return Regret(
-        *(plan.ratio_before, plan.ratio_after, lock(regret), plan.moved_per_layer, plan.moved_share),
-        plan.only_replicas_help,
+        *(lock(now), lock(after), lock(regret), lock(moved), int(moved.sum()) / max(copies, 1), lock(stuck))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import streamlit as st
@@ -28,6 +29,7 @@ from moescope.analysis.memory_findings import read_memory_findings
 from moescope.analysis.memory_report import MemoryAnswer, read_memory_answer
 from moescope.analysis.placement import PlacementSnapshot, read_placement
 from moescope.analysis.quality import Quality, read_quality
+from moescope.analysis.replan_findings import read_replan_findings
 from moescope.analysis.report_sections import DEFAULT_LIMIT
 from moescope.analysis.span import Deployment, Span, cover, list_deployments
 from moescope.analysis.store import Store, open_store
@@ -97,6 +99,29 @@ def _load_assessment(
         window, settings.dsn, scope.service, scope.ep_group, layers=layers, end_ms=end_ms
     )
     return assess_load(window, placement, settings)
+
+
+def load_replan_findings(
+    assessments: Sequence[LoadAssessment], window_seconds: float, end_ms: int | None
+) -> tuple[Finding, ...]:
+    """Where moving a few experts is worth it now, of the scopes that were assessed.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    scopes = tuple((one.window.scope.service, one.window.scope.ep_group) for one in assessments)
+    return _load_replan_findings(assessments, get_settings(), scopes, window_seconds, end_ms)
+
+
+@st.cache_resource(ttl=_PLACEMENT_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_replan_findings(
+    _assessments: Sequence[LoadAssessment],
+    settings: Settings,
+    scopes: tuple[tuple[str, str], ...],  # noqa: ARG001 - part of the cache's key, as are those below
+    window_seconds: float,  # noqa: ARG001
+    end_ms: int | None,  # noqa: ARG001
+) -> tuple[Finding, ...]:
+    return read_replan_findings(_open(settings.dsn), _assessments, settings)
 
 
 @st.cache_resource(ttl=_PLACEMENT_SECONDS, max_entries=_FEW, show_spinner=False)

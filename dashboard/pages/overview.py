@@ -43,7 +43,11 @@ def _show(view: View) -> None:
     assessments = [loaders.load_assessment(scope, view.window_seconds, view.end_ms) for scope in scopes]
     quality = loaders.load_quality(view.service)
     _show_time(assessments)
-    show_findings(list_findings(assessments, quality, settings, _memory_findings(view)), view)
+    others = [
+        *_memory_findings(view),
+        *loaders.load_replan_findings(assessments, view.window_seconds, view.end_ms),
+    ]
+    show_findings(list_findings(assessments, quality, settings, others), view)
     st.space("small")
     _show_key_numbers(view, assessments)
     with st.container(border=True, gap="xsmall"):

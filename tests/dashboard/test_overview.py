@@ -127,3 +127,12 @@ def test_unknown_setting_is_named(open_page, monkeypatch, texts):
     page = open_page(PAGE, "chdb:///nowhere")
     assert "did you mean MOESCOPE_INTERVAL_SECONDS" in texts(page)
     assert not page.exception
+
+
+def test_load_that_moved_away_from_its_placement_asks_for_a_new_plan(open_page, make_dsn, texts):
+    after = KnownFleet(
+        minutes=16, phases=(Phase.DECODE,), hot={(Phase.DECODE, layer, 8): 9.0 for layer in (2, 3, 5)}
+    )
+    before = KnownFleet(minutes=16, phases=(Phase.DECODE,), end_s=after.end_s - 16 * 60)
+    said = texts(open_page(PAGE, make_dsn(before, after)))
+    assert "Decode: tokens went to other experts in 3 of 5 layers and the placement no longer fits" in said

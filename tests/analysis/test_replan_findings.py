@@ -43,9 +43,7 @@ def _assess(store, service):
 def test_shifted_load_that_the_placement_no_longer_fits_is_a_warning_that_says_what_to_do(store):
     (finding,) = read_replan_findings(store, [_assess(store, "shifted")], SETTINGS)
     assert finding.severity is Severity.WARNING
-    assert finding.title.startswith(
-        "Decode: tokens went to other experts in 3 of 5 layers and the placement"
-    )
+    assert finding.title.startswith("Decode: tokens went to other experts in 3 of 5 layers and the placement")
     assert "`moescope plan --max-moved 2%`" in finding.detail
     assert "than in the 12 min before" in finding.detail
     assert finding.layer in {2, 3, 5}

@@ -131,7 +131,9 @@ def test_unknown_setting_is_named(open_page, monkeypatch, texts):
 
 def test_load_that_moved_away_from_its_placement_asks_for_a_new_plan(open_page, make_dsn, texts):
     after = KnownFleet(
-        minutes=16, phases=(Phase.DECODE,), hot={(Phase.DECODE, layer, 8): 9.0 for layer in (2, 3, 5)}
+        minutes=16,
+        phases=(Phase.DECODE,),
+        hot={(Phase.DECODE, layer, expert): 9.0 for layer in (2, 3, 5) for expert in (8, 9)},
     )
     before = KnownFleet(minutes=16, phases=(Phase.DECODE,), end_s=after.end_s - 16 * 60)
     said = texts(open_page(PAGE, make_dsn(before, after)))

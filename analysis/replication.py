@@ -22,13 +22,16 @@ from moescope.analysis.replication_layers import place_freely
 from moescope.analysis.replication_problem import TimeBudget
 from moescope.analysis.replication_rules import CoverNodes, PlanRules
 from moescope.analysis.replication_slots import find_room
-from moescope.schemas.records import FloatArray
-from moescope.schemas.topology import Placement
+from moescope.schemas.records import FloatArray, IntArray
+from moescope.schemas.topology import EMPTY_SLOT, Placement
 
 __all__ = ["AT_BOUND", "CoverNodes", "NodeCoverage", "PlanRules", "ReplicationPlan", "plan_replication"]
 
 AT_BOUND: Final = 5e-4
 """A layer within this of its bound is at its bound: nobody measures less."""
+
+
+_LAST: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +93,7 @@ def plan_replication(
         place = place_covering
     table, bound = place(load, rules, room, budget, report)
     report(0)
-    placement = Placement(lock(table), rules.ranks, experts)
+    placement = Placement(_tidy(table, rules.ranks), rules.ranks, experts)
     return ReplicationPlan(
         placement,
         rules,
@@ -99,3 +102,13 @@ def plan_replication(
         measure_coverage(load, placement, nodes=rules.nodes, hot_ratio=rules.hot_expert_ratio),
         budget.is_cut_short,
     )
+
+
+def _tidy(table: IntArray, ranks: int) -> IntArray:
+    """Sort the slots of each rank: experts rising, empty slots last; read-only."""
+    by_rank = table.reshape(len(table), ranks, -1).copy()
+    by_rank[by_rank == EMPTY_SLOT] = _LAST
+    by_rank.sort(axis=2)
+    by_rank[by_rank == _LAST] = EMPTY_SLOT
+    tidy: IntArray = lock(by_rank.reshape(table.shape))
+    return tidy

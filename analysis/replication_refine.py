@@ -19,7 +19,8 @@ MoveCheck: TypeAlias = Callable[[IntArray, IntArray, IntArray, IntArray], npt.ND
 _CLOSED_PIECE: Final = 1e9
 """Load of a slot that does not exist: no swap with it is ever worth it."""
 _WORTH: Final = 1 - 1e-9
-_STALLS: Final = 6
+_STALLS: Final = {1: 6, 2: 20}
+"""Rounds without a lower fullest rank after which a row is left, by the copies that move together."""
 _CACHED_PAIRS: Final = 256
 """Pairs of ranks looked at together: few enough for their table to stay in the processor's cache."""
 
@@ -42,7 +43,7 @@ def refine(
         packing: what to improve.
         target: float64 ``[rows]``, load of a rank that is good enough.
         rounds: at most so many.
-        together: copies that change places for as many.
+        together: copies that change places for as many: 1 or 2.
         keeps_rules: tells which single copies may move: rows, experts, ranks that they leave and go to.
     """
     ranks = packing.load.shape[1]
@@ -53,7 +54,7 @@ def refine(
     quick = _quick_pieces(packing)
     stalls = np.zeros(len(packing.load), dtype=np.int64)
     for _ in range(rounds if half else 0):
-        row = np.nonzero((packing.load.max(axis=1) > target) & (stalls < _STALLS))[0]
+        row = np.nonzero((packing.load.max(axis=1) > target) & (stalls < _STALLS[together]))[0]
         if not len(row):
             return
         before = packing.load[row].max(axis=1)

@@ -7,12 +7,10 @@ plans keep copies of an expert on distinct ranks; where the reference does not, 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,12 +143,10 @@ def compare_fuzzed(verdict: Verdict) -> None:
 
 def compare_published(verdict: Verdict) -> None:
     """The example that DeepSeek's EPLB is published with: expert groups on two nodes."""
-    example = Path(__file__).resolve().parents[1] / "shared/data/eplb/readme_example.json"
-    published = json.loads(example.read_text()) if example.exists() else PUBLISHED
-    tokens = np.array(published["weight"])
+    tokens = np.array(PUBLISHED["weight"])
     rules = PlanRules(ranks=8, redundant_experts=4, nodes=2, expert_groups=4)
     plan = plan_replication(tokens, rules)
-    theirs = Placement(np.array(published["physical_to_logical_map"]), 8, 12)
+    theirs = Placement(np.array(PUBLISHED["physical_to_logical_map"]), 8, 12)
     print(f"\nThe published example, 4 groups on 2 nodes: ours {plan.ratio}, bound {plan.bound}")
     print(f"  {verdict.compare(plan, theirs, tokens)}: {balance_ratio(tokens, theirs)}")
 

@@ -107,6 +107,13 @@ def test_slots_that_differ_by_rank_are_kept() -> None:
     assert (held <= np.array(slots)).all()
 
 
+def test_the_slots_of_a_rank_are_in_order_and_empty_ones_last() -> None:
+    plan = plan_replication(lognormal(3, 23, 0.5), PlanRules(ranks=4, redundant_experts=3))
+    for rank in plan.placement.physical_to_logical_map.reshape(-1, 7).tolist():
+        held = [expert for expert in rank if expert != EMPTY_SLOT]
+        assert rank == sorted(held) + [EMPTY_SLOT] * (7 - len(held))
+
+
 def test_a_token_that_costs_more_counts_more() -> None:
     tokens, cost = np.full((1, 4), 100), np.array([3.0, 1.0, 1.0, 1.0])
     plan = plan_replication(tokens, PlanRules(ranks=2, redundant_experts=2, expert_cost=cost))

@@ -157,7 +157,7 @@ def lose_ranks(
         lock(_shares((tokens * is_lost).sum(axis=1), tokens.sum(axis=1))),
         hit,
         locked_float64(tokens_after),
-        lock(np.maximum((served - tokens_after).sum(axis=1), 0.0)),
+        lock(_missing(served, tokens_after)),
         lock(before),
         locked_float64(after),
         lock(_max_over_mean(before)),
@@ -188,6 +188,13 @@ def _pass_layers(tokens: FloatArray, is_lost: BoolArray, top_k: int) -> FloatArr
         scale = _share(tokens[row].sum(), free.sum())
         passed[row] = np.minimum(free * scale, most) * through
     return passed
+
+
+def _missing(before: FloatArray, after: FloatArray) -> FloatArray:
+    """What a layer lacks, rounding left out."""
+    lacks = (before - after).sum(axis=1)
+    missing: FloatArray = np.where(lacks > 1e-9 * before.sum(axis=1), lacks, 0.0)
+    return missing
 
 
 def _share(part: float, whole: float) -> float:

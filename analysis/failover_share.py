@@ -106,5 +106,5 @@ def _any_of(chances: FloatArray, times: float = 1.0) -> FloatArray:
     """Chance that any of the independent events on the last axis happens, each tried so many times."""
     with np.errstate(divide="ignore"):  # what is certain
         spared = times * np.log1p(-chances).sum(axis=-1)
-    happens: FloatArray = -np.expm1(spared)
+    happens: FloatArray = 0.0 - np.expm1(spared)
     return happens

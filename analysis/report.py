@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from moescope.analysis.assessment import LoadAssessment, read_assessment
 from moescope.analysis.expert_load import LoadScope, list_scopes
+from moescope.analysis.failover_answer import make_question, read_failover_report
+from moescope.analysis.failover_report import FailoverReport
 from moescope.analysis.hotspot_report import HotspotReport
 from moescope.analysis.imbalance_answer import read_imbalance_answer
 from moescope.analysis.imbalance_report import ImbalanceReport
@@ -95,6 +98,40 @@ def memory(
     spans = _groups(store, window_seconds, service)
     answers = [read_memory_answer(store, span, settings, contexts) for span in spans]
     return MemoryReport(tuple(answers), service)
+
+
+def failover(
+    store: Store,
+    question: Mapping[str, Any],
+    *,
+    window_seconds: float,
+    settings: Settings,
+    service: str | None = None,
+    limit: int = DEFAULT_LIMIT,
+) -> FailoverReport:
+    """Say what would be lost with each rank and node of every EP group, or what one loss does.
+
+    Args:
+        store: where the data is.
+        question: attributes of :class:`~moescope.analysis.failover_answer.FailoverQuestion`, the strategy as
+            its word.
+        window_seconds: how far to look back.
+        settings: thresholds.
+        service: one deployment; None: all of them.
+        limit: most rows of a table.
+
+    Raises:
+        StoreError: the store cannot answer.
+        UsageError: a question that contradicts itself, or a rank, node or expert that does not exist.
+    """
+    return read_failover_report(
+        store,
+        make_question(**question),
+        window_seconds=window_seconds,
+        settings=settings,
+        service=service,
+        limit=limit,
+    )
 
 
 def traffic(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -107,6 +107,51 @@ def traffic(
         dsn,
         as_json,
         lambda reports, store, _: reports.traffic(store, window_seconds=window, service=service, limit=limit),
+    )
+
+
+@report.command()
+def failover(
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    rank: Annotated[int | None, typer.Option(help="The EP rank that fails.", min=0)] = None,
+    node: Annotated[str | None, typer.Option(help="The machine that fails, with all ranks on it.")] = None,
+    expert: Annotated[
+        int | None, typer.Option(help="The worker that holds this expert fails.", min=0)
+    ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(help="Layer whose copy of --expert is meant; all of them if not given.", min=0),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="reassign_to_redundant_worker, block or fallback_expert; all three if not given."),
+    ] = None,
+    slow: Annotated[
+        float | None, typer.Option(help="The rank does not fail, it takes so many times as long.")
+    ] = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """Say what is lost with a rank, a node or the worker that holds an expert, and who takes over.
+
+    Fails where one rank takes more of the traffic with it than MOESCOPE_FAILOVER_LOST_SHARE.
+    """
+    question = {
+        "rank": rank,
+        "node": node,
+        "expert": expert,
+        "layer": layer,
+        "strategy": strategy,
+        "times_slower": slow,
+    }
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.failover(
+            store, question, window_seconds=window, settings=settings, service=service, limit=limit
+        ),
     )
 
 

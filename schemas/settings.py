@@ -202,6 +202,12 @@ class Settings:
         high=1,
         help="Share of finished requests that may miss the latency contract before a report fails.",
     )
+    failover_lost_share: float = _setting(
+        0.25,
+        low=0,
+        high=1,
+        help="Share of an EP group's traffic whose experts one rank may take with it before a report fails.",
+    )
     memory_full_ratio: float = _setting(
         0.95, low=0, high=1, help="A memory pool that can grow is full above this share of its limit."
     )

@@ -114,7 +114,9 @@ def test_simulation_without_an_endpoint_says_what_was_not_stored(tmp_path: Path)
     assert "moescope serve" in done.stderr
 
 
-@pytest.mark.parametrize("report", ["hotspots", "imbalance", "quality", "latency", "memory", "traffic"])
+@pytest.mark.parametrize(
+    "report", ["hotspots", "imbalance", "quality", "latency", "memory", "traffic", "failover"]
+)
 def test_report_without_a_store_says_how_to_start_one(report: str):
     [port] = free_ports(1)
     done = run("report", report, "--dsn", f"http://127.0.0.1:{port}/moescope")

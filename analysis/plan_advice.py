@@ -17,6 +17,8 @@ from moescope.schemas.records import FloatArray
 _UNEVEN: Final = 0.01
 """How far the bound must be above 1, averaged over layers, to speak of it."""
 
+_LEAST_OF_IT: Final = 0.25
+"""Part of what is above 1 that a plan must take away where the rest is bound to stay."""
 _FALSE_ALARM: Final = 0.001
 _MOST_OF_IT: Final = 0.75
 """Part of a plan's gain from which a small change is worth naming in its place."""
@@ -127,12 +129,13 @@ def _verdict(effect: PlanEffect) -> PlanVerdict:
         is_worth_it = tested.verdict is BacktestVerdict.WORTH_IT
     else:
         is_worth_it = _net_gain(effect) > SMALLEST_GAIN
-    if is_worth_it and effect.moved:
+    before, after, bound = (
+        effect.mean(one) - 1 for one in (effect.ratio_before, effect.ratio_after, effect.bound)
+    )
+    is_bound = bound > _UNEVEN and 2 * bound > after and bound > _noise(effect)
+    if is_worth_it and effect.moved and not (is_bound and before - after < _LEAST_OF_IT * before):
         return PlanVerdict.APPLY
-    excess, bound = effect.mean(effect.ratio_after) - 1, effect.mean(effect.bound) - 1
-    if bound > _UNEVEN and 2 * bound > excess and bound > _noise(effect):
-        return PlanVerdict.ONLY_REPLICAS
-    return PlanVerdict.LEAVE_IT
+    return PlanVerdict.ONLY_REPLICAS if is_bound else PlanVerdict.LEAVE_IT
 
 
 def _net_gain(effect: PlanEffect) -> float:
@@ -192,11 +195,14 @@ def _rest(effect: PlanEffect) -> str:
 def _why_replicas(effect: PlanEffect) -> str:
     bound = effect.mean(effect.bound)
     needed = count_needed_copies(effect.tokens, effect.ranks)
-    text = f"no placement with {effect.redundant_experts} redundant experts gets max / mean below {bound:.2f}"
+    text = (
+        f"no placement with {effect.redundant_experts} redundant experts gets max / mean below {bound:.2f} "
+        f"(now {effect.mean(effect.ratio_before):.2f})"
+    )
     if needed <= effect.redundant_experts:
         return f"{text} under these rules; fewer rules would."
     return (
-        f"{text} (mean of the layers), for single experts are more than a rank's share. "
+        f"{text}, mean of the layers, for single experts are more than a rank's share. "
         f"--redundant-experts {needed} would let it reach 1."
     )
 

@@ -31,13 +31,16 @@ def _moves(plan: PlanResult) -> str:
     held = int((plan.placement.physical_to_logical_map != EMPTY_SLOT).sum())
     text = (
         f"{words.integer(int(per_rank.sum()))} of {words.integer(held)} copies "
-        f"({words.percent(plan.moved_share)}), {words.integer(int(per_rank.min()))} to "
-        f"{words.integer(int(per_rank.max()))} a rank"
+        f"({words.percent(plan.moved_share)}), {_span(int(per_rank.min()), int(per_rank.max()))} a rank"
     )
     sizes = plan.moved_bytes_per_rank
     if sizes is not None:
         text += f"; {words.si_bytes(float(sizes.sum()))}, up to {words.si_bytes(float(sizes.max()))} a rank"
     return text if plan.is_before_known else f"{text}; from experts in order, as what is there is not known"
+
+
+def _span(low: int, high: int) -> str:
+    return words.integer(low) if low == high else f"{words.integer(low)} to {words.integer(high)}"
 
 
 def _memory(plan: PlanResult) -> str:
@@ -85,7 +88,7 @@ def _small_change(plan: PlanResult) -> str:
     if change is None:
         return ""
     return (
-        f"--max-moved {100 * change.moved_share:.2g}% moves {words.integer(change.moved)} copies and gets "
+        f"--max-moved 5% moves {words.integer(change.moved)} copies and gets "
         f"max / mean to {plan.effect.mean(change.ratio):.3f} on this load"
     )
 

@@ -112,6 +112,7 @@ class PlanReport:
 
     def _facts(self, width: int) -> Iterator[str]:
         for name, text in list_facts(self.plan):
+            unbroken = text.replace(" %", "\N{NO-BREAK SPACE}%")
             yield textwrap.fill(
-                text, width, initial_indent=f"{name:<{_NAMES}}", subsequent_indent=" " * _NAMES
+                unbroken, width, initial_indent=f"{name:<{_NAMES}}", subsequent_indent=" " * _NAMES
             )

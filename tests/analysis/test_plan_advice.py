@@ -88,6 +88,18 @@ def test_one_expert_that_is_more_than_a_rank_needs_copies_and_is_told_how_many()
     assert effect_of(tokens, redundant=8).bound.tolist() == [1, 1, 1]
 
 
+def test_a_plan_that_hardly_touches_what_is_bound_to_stay_is_no_advice():
+    tokens = np.full((3, 64), 100.0)
+    tokens[:, 0], tokens[:, 1] = 6400, 1000  # the second is one that could go elsewhere
+    effect = effect_of(tokens)
+
+    advice = advise(effect)
+
+    assert effect.ratio_after.max() < effect.ratio_before.min()
+    assert advice.verdict is PlanVerdict.ONLY_REPLICAS
+    assert "(now " in advice.sentence
+
+
 def test_what_replicas_could_bring_besides_is_said_with_the_plan():
     random = np.random.default_rng(13)
     tokens = random.permuted(1e5 / np.arange(1, 65) ** 1.2 * np.ones((3, 1)), axis=1)

@@ -34,12 +34,10 @@ def place_by_node(
     Raises:
         PlanError: a node without room for its share of the experts.
     """
-    layers, experts = load.shape
+    layers = len(load)
     by_group = load.reshape(layers, rules.expert_groups, -1).sum(axis=2)
     splits, bound = share_groups(by_group, rules.nodes, budget)
-    scaled, _, _ = sort_load(load, load.sum(axis=1) / rules.ranks, rules.ranks)
-    most = np.minimum(room.copies, experts * rules.ranks_per_node)
-    bound = np.maximum(bound, (scaled / minimax_counts(scaled, most, rules.ranks_per_node)).max(axis=1))
+    bound = np.maximum(bound, _finest(load, rules, room))
     table = np.full((layers, int(room.capacity.max()) * rules.ranks), EMPTY_SLOT, dtype=np.int64)
     ratio = np.full(layers, np.inf)
     rows = np.arange(layers)
@@ -52,6 +50,19 @@ def place_by_node(
         if not len(rows) or budget.is_over:
             break
     return table, bound
+
+
+def _finest(load: FloatArray, rules: PlanRules, room: Room) -> FloatArray:
+    """Bound a layer by each group alone with all spare slots of its node: float64 ``[layers]``."""
+    layers, experts = load.shape
+    slots = room.capacity.reshape(layers, rules.nodes, -1).sum(axis=2).max(axis=1)
+    spare = np.repeat(slots - experts // rules.nodes, rules.expert_groups)
+    group = load.reshape(layers * rules.expert_groups, -1)
+    scale = np.repeat(load.sum(axis=1) / rules.ranks, rules.expert_groups)
+    scaled, _, _ = sort_load(group, scale, rules.ranks_per_node)
+    counts = minimax_counts(scaled, group.shape[1] + spare, rules.ranks_per_node)
+    finest: FloatArray = (scaled / counts).max(axis=1).reshape(layers, -1).max(axis=1)
+    return finest
 
 
 def _place_split(

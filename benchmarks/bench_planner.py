@@ -141,6 +141,22 @@ def compare_fuzzed(verdict: Verdict) -> None:
         )
 
 
+def compare_groups(verdict: Verdict) -> None:
+    """Expert groups that stay on one node, as in DeepSeek-V3: 256 experts in 8 groups."""
+    layers = 8 if IS_QUICK else 58
+    print(f"\n{layers} layers × 256 experts in 8 groups on 32 ranks, 32 spare; what is over the bound")
+    for nodes in (2, 4, 8):
+        rules = PlanRules(ranks=32, redundant_experts=32, nodes=nodes, expert_groups=8)
+        for kind, parameter in SPREADS:
+            tokens = spread_load(kind, parameter, layers, 256)
+            plan = plan_replication(tokens, rules)
+            theirs = Placement(reference(tokens, 32, 32, groups=8, nodes=nodes), 32, 256)
+            excess = (plan.ratio / plan.bound - 1).max() * 100
+            line = f"  {nodes} nodes, {kind} {parameter:<4}: ours {plan.ratio.mean():.4f} "
+            line += f"(worst {excess:.3f} % over the bound)"
+            print(f"{line}, {verdict.compare(plan, theirs, tokens)}")
+
+
 def compare_published(verdict: Verdict) -> None:
     """The example that DeepSeek's EPLB is published with: expert groups on two nodes."""
     tokens = np.array(PUBLISHED["weight"])
@@ -170,6 +186,7 @@ def main() -> None:
     verdict = Verdict()
     faster = [compare_shape(shape, verdict) for shape in SHAPES]
     compare_fuzzed(verdict)
+    compare_groups(verdict)
     compare_published(verdict)
     print_result(
         "planner",

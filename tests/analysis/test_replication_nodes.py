@@ -69,6 +69,15 @@ def test_copies_that_nodes_cannot_share_alike_go_to_the_heaviest() -> None:
     assert (by_node[heavy], by_node[1 - heavy]) == (9, 8)
 
 
+def test_a_hot_expert_can_only_be_copied_within_its_node() -> None:
+    tokens = np.ones((1, 16))
+    tokens[0, 7] = 100
+    plan = plan_replication(tokens, PlanRules(ranks=8, redundant_experts=8, nodes=4, expert_groups=4))
+    assert plan.placement.replicas_per_layer_expert()[0, 7] == 2
+    assert plan.bound[0] == pytest.approx((100 + 3) / 2 / (115 / 8))  # its node has two ranks
+    assert plan.ratio[0] == pytest.approx(plan.bound[0])
+
+
 def test_every_way_to_share_groups_is_looked_at() -> None:
     load = np.array([[9.0, 8.0, 5.0, 4.0, 4.0, 2.0]])
     splits, bound = share_groups(load, 2, TimeBudget(1.0))

@@ -92,14 +92,23 @@ def read_waits(store: Store, span: Span) -> Mapping[DispatchStage, WaitMatrix]:
     stages = column_as_array(table, "stage")
     reporters, peers = (locked_int64(column_as_array(table, name)) for name in ("ep_rank", "peer_rank"))
     seconds = column_as_array(table, "wait_seconds").astype(np.float64)
-    engines = store.query("wait_engines", **span.params()).column("engine").to_pylist()
-    is_time = _CYCLE_ENGINES.isdisjoint(engines)
+    is_time = counts_time(store, span)
     found = {}
     for stage in DispatchStage:
         rows = stages == stage.value
         if rows.any():
             found[stage] = arrange_waits(stage, reporters[rows], peers[rows], seconds[rows], is_time=is_time)
     return found
+
+
+def counts_time(store: Store, span: Span) -> bool:
+    """Whether all engines of an EP group count waits as time, none of them clock cycles over warps.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    engines = store.query("wait_engines", **span.params()).column("engine").to_pylist()
+    return _CYCLE_ENGINES.isdisjoint(engines)
 
 
 def arrange_waits(

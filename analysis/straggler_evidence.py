@@ -79,6 +79,7 @@ class StragglerEvidence:
         ranks: int64 ``[ranks]``, EP ranks, increasing.
         starts_ms: int64 ``[windows]``, Unix milliseconds.
         window_seconds: length of a window.
+        covered_seconds: float64 ``[windows]``: how much of each the data covers; all of it if None.
         waits: by stage, float64 ``[windows, ranks, ranks]``: what row waited for column, seconds (or cycles);
             NaN in the rows of ranks that reported nothing.
         waits_are_time: False where waits are clock cycles summed over warps: only ratios mean something then.
@@ -89,6 +90,7 @@ class StragglerEvidence:
     ranks: IntArray
     starts_ms: IntArray
     window_seconds: float
+    covered_seconds: FloatArray | None = None
     waits: Mapping[DispatchStage, FloatArray] = field(default_factory=dict)
     waits_are_time: bool = True
     hosts: tuple[str, ...] = ()
@@ -103,6 +105,12 @@ class StragglerEvidence:
     def num_windows(self) -> int:
         """Windows that are looked at."""
         return len(self.starts_ms)
+
+    @property
+    def seconds(self) -> FloatArray:
+        """What the data covers of each window: float64 ``[windows]``."""
+        whole: FloatArray = np.full(self.num_windows, self.window_seconds)
+        return whole if self.covered_seconds is None else self.covered_seconds
 
     def load_of_median(self, phase: Phase) -> FloatArray:
         """Each rank's assignments over the median rank's: float64 ``[ranks]``, NaN where unknown."""

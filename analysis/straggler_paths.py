@@ -47,7 +47,9 @@ class Path:
     is_known: BoolArray
 
 
-def find_slow_nodes(one: Lateness, links: Links, rules: StragglerRules, least_lost: float) -> Iterator[Path]:
+def find_slow_nodes(
+    one: Lateness, links: Links, rules: StragglerRules, least_lost: FloatArray
+) -> Iterator[Path]:
     """Nodes for which most of the others wait, though their ranks do not wait for one another.
 
     Compared is what node a waits for node b with what b waits for a; where b's rows are missing, with what a
@@ -71,16 +73,16 @@ def find_slow_nodes(one: Lateness, links: Links, rules: StragglerRules, least_lo
             yield Path(PathKind.NODE, ranks, int(node), ratio, lost, is_slow, is_known)
 
 
-def _are_late(one: Lateness, members: BoolArray, rules: StragglerRules, least_lost: float) -> BoolArray:
+def _are_late(one: Lateness, members: BoolArray, rules: StragglerRules, least_lost: FloatArray) -> BoolArray:
     """Whether any of a node's ranks is late for a quarter of the others there: bool ``[windows]``."""
     inside = one.beyond[:, members][:, :, members].copy()
     lost = np.percentile(np.nan_to_num(inside), 75, axis=1)
-    late = (np.nan_to_num(one.within[:, members]) >= rules.wait_ratio) & (lost >= least_lost)
+    late = (np.nan_to_num(one.within[:, members]) >= rules.wait_ratio) & (lost >= least_lost[:, None])
     return np.asarray(late.any(axis=1))
 
 
 def find_slow_ways(
-    one: Lateness, links: Links, rules: StragglerRules, least_lost: float, late: BoolArray
+    one: Lateness, links: Links, rules: StragglerRules, least_lost: FloatArray, late: BoolArray
 ) -> Iterator[Path]:
     """Ranks whose way to other nodes is slow while their neighbours get along with them well.
 
@@ -88,7 +90,7 @@ def find_slow_ways(
         one: how late the ranks were.
         links: their nodes.
         rules: from when on.
-        least_lost: what each rank that waits must lose in a window, in the unit of the waits.
+        least_lost: float64 ``[windows]``: what each rank that waits must lose, in the unit of the waits.
         late: bool ``[ranks]``: named already.
     """
     numbers, usual = links.other_node.sum(axis=0), rules.wait_ratio
@@ -99,7 +101,7 @@ def find_slow_ways(
         known = np.isfinite(near) & np.isfinite(far)
         lost = np.nansum(np.where(links.other_node[None], one.beyond, 0), axis=axis)
         slow = known & (np.nan_to_num(far) >= usual) & (np.nan_to_num(far) >= usual * np.nan_to_num(near))
-        slow &= lost >= least_lost * np.maximum(numbers, 1)
+        slow &= lost >= least_lost[:, None] * np.maximum(numbers, 1)
         for rank in np.flatnonzero(~late):
             if lasts(slow[:, rank], known[:, rank], rules.windows):
                 found = kind, (int(rank),), None
@@ -107,14 +109,15 @@ def find_slow_ways(
 
 
 def find_slow_pairs(
-    one: Lateness, rules: StragglerRules, least_lost: float, late: BoolArray
+    one: Lateness, rules: StragglerRules, least_lost: FloatArray, late: BoolArray
 ) -> Iterator[Path]:
     """Pairs that wait longer than both do with their other peers; ``late`` ranks are named already."""
     column = np.fmax(np.fmax(one.near, one.far), 1.0)[:, None, :]
     row = np.fmax(np.fmax(one.row_near, one.row_far), 1.0)[:, :, None]
     ratio = one.cells / np.maximum(column, row)
     known = np.isfinite(ratio)
-    slow = known & (np.nan_to_num(ratio) >= rules.link_ratio) & (np.nan_to_num(one.beyond) >= least_lost)
+    slow = known & (np.nan_to_num(ratio) >= rules.link_ratio)
+    slow &= np.nan_to_num(one.beyond) >= least_lost[:, None, None]
     slow[:, :, late] = False
     for waiting, sender in np.argwhere(slow.any(axis=0)):
         cell = np.s_[:, waiting, sender]

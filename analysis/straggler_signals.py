@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from moescope.analysis.straggler_waits import Lateness, measure_lateness
 from moescope.schemas.attributes import DispatchStage
 from moescope.schemas.records import FloatArray
 
+_DEVIATIONS: Final = 3.5
+
 
 @dataclass(frozen=True, slots=True)
 class StageSigns:
@@ -27,7 +30,7 @@ class StageSigns:
             engine counts no time.
         others: float64 ``[windows, ranks]``: how many others that is.
         share: float64 ``[windows, ranks]``: its part of all waiting; NaN where only durations are known.
-        is_late: bool ``[windows, ranks]``: ratio above the rule.
+        is_late: bool ``[windows, ranks]``: ratio above the rule, and out of the ordinary.
         from_waits: False where durations of the exchanges tell it: then the late rank's is the shortest.
     """
 
@@ -58,10 +61,10 @@ class Signs:
     tokens: FloatArray
     pass_time: FloatArray
 
-    def lost_share(self, window_seconds: float) -> FloatArray:
+    def lost_share(self, seconds: FloatArray) -> FloatArray:
         """Part of their time that others wait for each rank: float64 ``[windows, ranks]``; NaN: cycles."""
         parts = [np.where(one.is_late, one.lost_seconds, 0.0) for one in self.stages.values()]
-        total: FloatArray = np.sum(parts, axis=0) / window_seconds
+        total: FloatArray = np.sum(parts, axis=0) / seconds[:, None]
         return total
 
 
@@ -98,8 +101,23 @@ def _signs_of_waits(one: Lateness, late_from: float, *, is_time: bool) -> StageS
     lost = np.divide(one.excess, one.waiting, out=np.zeros_like(one.excess), where=one.waiting > 0)
     if not is_time:
         lost = np.full(lost.shape, np.nan)
-    is_late = np.nan_to_num(one.ratio) >= late_from
+    is_late = np.nan_to_num(one.ratio) >= _late_from(one.ratio, late_from)
     return StageSigns(one.ratio, lost, one.waiting, one.share, is_late, from_waits=True)
+
+
+def _late_from(ratio: FloatArray, at_least: float) -> FloatArray:
+    """From which ratio on a rank stands out, window by window: float64 ``[windows, 1]``.
+
+    Where ranks differ widely in any case, the largest of them is no news: the ratio must also be 3.5 robust
+    standard deviations above the median on a logarithmic scale (1.4826 × the median absolute deviation;
+    Iglewicz and Hoaglin's rule for outliers).
+    """
+    logs = np.log(np.where(ratio > 0, ratio, np.nan))
+    middle = median_of_known(logs, 1)[:, None]
+    spread = 1.4826 * median_of_known(np.abs(logs - middle), 1)[:, None]
+    stands_out = np.exp(np.nan_to_num(middle + _DEVIATIONS * spread))
+    limit: FloatArray = np.maximum(stands_out, at_least)
+    return limit
 
 
 def _signs_of_calls(evidence: StragglerEvidence, late_from: float) -> dict[DispatchStage, StageSigns]:
@@ -119,7 +137,7 @@ def _signs_of_calls(evidence: StragglerEvidence, late_from: float) -> dict[Dispa
         known = np.isfinite(total)
         others = np.maximum(known.sum(axis=1, keepdims=True) - known, 0).astype(np.float64)
         lost = np.maximum(np.nan_to_num(usual - total), 0)
-        late = np.nan_to_num(ratio) >= late_from
+        late = np.nan_to_num(ratio) >= _late_from(ratio, late_from)
         found[stage] = StageSigns(ratio, lost, others, np.full(total.shape, np.nan), late, from_waits=False)
     return found
 

@@ -90,7 +90,7 @@ class _Search:
         """In which windows a rank was late and cost enough; and of which windows that is known."""
         late = np.any([one.is_late[:, rank] for one in self.signs.stages.values()], axis=0)
         known = np.any([np.isfinite(one.ratio[:, rank]) for one in self.signs.stages.values()], axis=0)
-        share = self.signs.lost_share(self.evidence.window_seconds)[:, rank]
+        share = self.signs.lost_share(self.evidence.seconds)[:, rank]
         return late & (np.isnan(share) | (np.nan_to_num(share) >= self.rules.cost_share)), known
 
     def _is_late(self, rank: int) -> bool:
@@ -107,7 +107,7 @@ class _Search:
         ratio, times_slower = float(np.median(signs.ratio[judged, rank])), suspect.at_load
         lateness = (_wait_words if signs.from_waits else _call_words)(stage, ratio)
         is_slow = cause.kind is StragglerKind.SLOW_RANK and times_slower >= self.rules.time_ratio
-        share = self.signs.lost_share(self.evidence.window_seconds)[judged, rank]
+        share = self.signs.lost_share(self.evidence.seconds)[judged, rank]
         lost = None if np.isnan(share).any() else float(np.median(share))
         others = float(np.median(signs.others[judged, rank]))
         return self._name(
@@ -141,7 +141,7 @@ class _Search:
         at_load, too_long = measure_experts(self.evidence, rank, newest_windows)
         passes = self.signs.pass_time[:, rank]
         return self._slow_by(
-            *(rank, at_load, too_long / self.evidence.window_seconds),
+            *(rank, at_load, too_long / self.evidence.seconds),
             *(_AT_LOAD, "Its experts take {times:.2f} × what other ranks need for the same load."),
             Confidence.MEDIUM,
         ) or self._slow_by(
@@ -174,7 +174,8 @@ class _Search:
 
     def _of_path(self, kind: StragglerKind, stage: DispatchStage, path: Path) -> Straggler:
         judged = newest(path.is_slow, path.is_known, self.rules.windows)
-        ratio, lost = float(np.median(path.ratio[judged])), float(np.median(path.lost[judged]))
+        ratio = float(np.median(path.ratio[judged]))
+        lost = float(np.median(path.lost[judged] / self.evidence.seconds[judged]))
         is_time = self.evidence.waits_are_time
         return self._name(
             *(kind, path.ranks, path.is_slow, path.is_known),
@@ -183,7 +184,7 @@ class _Search:
             confidence=Confidence.MEDIUM if self.signs.links.is_known else Confidence.LOW,
             evidence=(self._path_words(stage, path, ratio),),
             node=None if path.node is None else self._node_name(path),
-            cost=lost * _MINUTE / self.evidence.window_seconds if is_time else None,
+            cost=lost * _MINUTE if is_time else None,
         )
 
     def _path_words(self, stage: DispatchStage, path: Path, ratio: float) -> str:
@@ -242,9 +243,9 @@ def _slow_nodes(
                 yield stage, path
 
 
-def _least_lost(evidence: StragglerEvidence, rules: StragglerRules) -> float:
-    """What a rank must lose in a window before it counts; where waits are no time, anything counts."""
-    return rules.cost_share * evidence.window_seconds if evidence.waits_are_time else 0.0
+def _least_lost(evidence: StragglerEvidence, rules: StragglerRules) -> FloatArray:
+    """What a rank must lose in each window before it counts; where waits are no time, anything counts."""
+    return evidence.seconds * (rules.cost_share if evidence.waits_are_time else 0.0)
 
 
 _AT_LOAD: Final = "what other ranks' experts need for the same load"

@@ -19,6 +19,7 @@ from moescope.analysis.quality_report import QualityReport
 from moescope.analysis.report_sections import DEFAULT_LIMIT
 from moescope.analysis.span import Deployment, Span, cover, list_deployments
 from moescope.analysis.store import Store
+from moescope.analysis.straggler_report import StragglerReport, read_straggler_answer
 from moescope.analysis.traffic_report import TrafficReport, read_traffic_answer
 from moescope.schemas.settings import Settings
 
@@ -144,6 +145,24 @@ def traffic(
     """
     answers = [read_traffic_answer(store, span, limit) for span in _groups(store, window_seconds, service)]
     return TrafficReport(tuple(answers), service)
+
+
+def stragglers(
+    store: Store,
+    *,
+    window_seconds: float,
+    settings: Settings,
+    service: str | None = None,
+    limit: int = DEFAULT_LIMIT,
+) -> StragglerReport:
+    """Name the ranks, links and nodes of every EP group that the others wait for.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    spans = _groups(store, window_seconds, service)
+    answers = [read_straggler_answer(store, span, settings, limit) for span in spans]
+    return StragglerReport(tuple(answers), service)
 
 
 def _groups(store: Store, window_seconds: float, service: str | None) -> Iterator[Span]:

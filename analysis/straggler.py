@@ -31,8 +31,8 @@ class Straggler:
     Attributes:
         ranks: EP ranks: the late one; of a link the sender and, if it is one pair, who waits; of a node all.
         node: of a slow node: its host, or which ranks it has where hosts are not known.
-        times_others: how many times as long as is usual, by the sign that ``sign`` names.
-        sign: what was compared, in words: the sentence "… <times_others> × <sign>".
+        times_others: how many times as long as is usual, in what ``says`` compares.
+        says: what is, in words, with that number.
         load_of_median: its assignments over the median rank's, None where unknown.
         windows: in so many of ``judged_windows``, the newest ones, it was so; ``all_windows`` were looked at,
             and in ``all_late`` of them it was so.
@@ -50,7 +50,7 @@ class Straggler:
     ranks: tuple[int, ...]
     node: str | None = None
     times_others: float
-    sign: str
+    says: str
     load_of_median: float | None = None
     windows: int
     judged_windows: int

@@ -18,6 +18,8 @@ from moescope.schemas.attributes import DispatchStage
 from moescope.schemas.records import FloatArray
 
 _DEVIATIONS: Final = 3.5
+_FEWEST_RANKS: Final = 3
+"""Of two ranks, neither is the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ class Signs:
         return total
 
 
-def read_signs(evidence: StragglerEvidence, rules: StragglerRules) -> Signs:
-    """Measure every sign that the evidence allows."""
+def read_signs(evidence: StragglerEvidence, rules: StragglerRules) -> Signs | None:
+    """Measure every sign that the evidence allows; None where there are too few ranks to compare."""
+    if evidence.num_ranks < _FEWEST_RANKS or not evidence.num_windows:
+        return None
     links = _links_of(evidence)
     lateness = {
         stage: measure_lateness(waits, links, rules.wait_ratio) for stage, waits in evidence.waits.items()

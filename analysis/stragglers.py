@@ -35,11 +35,19 @@ _ADVICE: Final = {
 }
 
 
-def find_stragglers(evidence: StragglerEvidence, rules: StragglerRules) -> tuple[Straggler, ...]:
-    """Name what the ranks of an EP group wait for, the costliest first; empty where nothing is the matter."""
-    if evidence.num_ranks < 3 or not evidence.num_windows:
+def find_stragglers(
+    evidence: StragglerEvidence, rules: StragglerRules, signs: Signs | None = None
+) -> tuple[Straggler, ...]:
+    """Name what the ranks of an EP group wait for, the costliest first; empty where nothing is the matter.
+
+    Args:
+        evidence: what is known.
+        rules: from when on.
+        signs: read from the evidence where somebody needs them too.
+    """
+    signs = read_signs(evidence, rules) if signs is None else signs
+    if signs is None:
         return ()
-    signs = read_signs(evidence, rules)
     search = _Search(evidence, rules, signs, tuple(_slow_nodes(evidence, rules, signs)))
     found = [*search.nodes(), *search.ranks(), *search.ways()]
     return tuple(sorted(found, key=lambda one: (-(one.cost_seconds_per_minute or 0), -one.times_others)))
@@ -115,7 +123,7 @@ class _Search:
             times_others=times_slower if is_slow else ratio,
             sign=_AT_LOAD if is_slow else _WAITED if signs.from_waits else _SHORTER,
             confidence=cause.confidence,
-            evidence=(lateness, *cause.evidence),
+            evidence=(lateness, *cause.evidence[1:]) if is_slow else (lateness, *cause.evidence),
             lost_share=lost,
             cost=None if lost is None else lost * others * _MINUTE,
             share_of_waiting=_known(signs.share[judged, rank]),
@@ -140,21 +148,13 @@ class _Search:
         )
         at_load, too_long = measure_experts(self.evidence, rank, newest_windows)
         passes = self.signs.pass_time[:, rank]
-        return self._slow_by(
-            *(rank, at_load, too_long / self.evidence.seconds),
-            *(_AT_LOAD, "Its experts take {times:.2f} × what other ranks need for the same load."),
-            Confidence.MEDIUM,
-        ) or self._slow_by(
-            *(rank, passes, np.full(len(passes), np.nan)),
-            *(
-                _PASSES,
-                "Its passes take {times:.2f} × as long as the median rank's, at its number of tokens.",
-            ),
-            Confidence.LOW,
-        )
+        unknown = np.full(len(passes), np.nan)
+        share = too_long / self.evidence.seconds
+        by_experts = self._slow_by(rank, at_load, share, _AT_LOAD, Confidence.MEDIUM)
+        return by_experts or self._slow_by(rank, passes, unknown, _PASSES, Confidence.LOW)
 
-    def _slow_by(  # noqa: PLR0917 - one sign and what is said of it
-        self, rank: int, ratio: FloatArray, share: FloatArray, sign: str, text: str, sure: Confidence
+    def _slow_by(
+        self, rank: int, ratio: FloatArray, share: FloatArray, sign: str, sure: Confidence
     ) -> Straggler | None:
         known = np.isfinite(ratio)
         seen = known & (np.nan_to_num(ratio) >= self.rules.time_ratio)
@@ -168,7 +168,7 @@ class _Search:
             times_others=times,
             sign=sign,
             confidence=sure,
-            evidence=(text.format(times=times), _NO_WAITS),
+            evidence=(_NO_WAITS,),
             lost_share=_known(share[judged]),
         )
 
@@ -211,6 +211,8 @@ class _Search:
         seen: BoolArray,
         known: BoolArray,
         *,
+        times_others: float,
+        sign: str,
         cost: float | None = None,
         **facts: Any,
     ) -> Straggler:
@@ -224,6 +226,8 @@ class _Search:
             judged_windows=len(judged),
             all_late=int(seen.sum()),
             all_windows=int(known.sum()),
+            times_others=times_others,
+            says=sign.format(words.compact(times_others)),
             window_seconds=self.evidence.window_seconds,
             since_ms=int(self.evidence.starts_ms[_begin(seen, known)]),
             cost_seconds_per_minute=cost,
@@ -248,18 +252,18 @@ def _least_lost(evidence: StragglerEvidence, rules: StragglerRules) -> FloatArra
     return evidence.seconds * (rules.cost_share if evidence.waits_are_time else 0.0)
 
 
-_AT_LOAD: Final = "what other ranks' experts need for the same load"
-_WAITED: Final = "the usual wait for a rank"
-_SHORTER: Final = "shorter exchanges than the median rank's"
-_PASSES: Final = "the median rank's pass, at its tokens"
+_AT_LOAD: Final = "its experts take {} × what other ranks need for the same load"
+_WAITED: Final = "the others wait {} × as long for it as is usual"
+_SHORTER: Final = "its exchanges are {} × shorter than the median rank's, so the others wait in theirs"
+_PASSES: Final = "its passes take {} × as long as the median rank's, at its number of tokens"
 _NO_WAITS: Final = (
     "Nobody reports waits or times of dispatch and combine: whether others wait for it is unknown."
 )
 _PATH_SIGNS: Final = {
-    PathKind.PAIR: "the usual wait between two such ranks",
-    PathKind.NODE: "the usual wait between nodes",
-    PathKind.OUT_OF_NODE: "the usual wait for a rank on another node",
-    PathKind.INTO_NODE: "the usual wait for ranks on other nodes",
+    PathKind.PAIR: "{} × the usual wait between two such ranks",
+    PathKind.NODE: "other nodes wait {} × as long for its ranks as is usual",
+    PathKind.OUT_OF_NODE: "other nodes wait {} × as long for it as for the median rank",
+    PathKind.INTO_NODE: "it waits {} × as long for other nodes as the median rank",
 }
 
 

@@ -33,6 +33,7 @@ from moescope.analysis.replan_findings import read_replan_findings
 from moescope.analysis.report_sections import DEFAULT_LIMIT
 from moescope.analysis.span import Deployment, Span, cover, list_deployments
 from moescope.analysis.store import Store, open_store
+from moescope.analysis.straggler_report import StragglerAnswer, read_straggler_answer
 from moescope.analysis.token_rate import TokenRate, read_token_rates
 from moescope.analysis.traffic_report import TrafficAnswer, read_traffic_answer
 from moescope.schemas.settings import Settings, load_settings
@@ -228,6 +229,20 @@ def load_traffic(span: Span) -> TrafficAnswer:
 @st.cache_resource(ttl=FRESH_SECONDS, max_entries=_FEW, show_spinner=False)
 def _load_traffic(dsn: str, span: Span) -> TrafficAnswer:
     return read_traffic_answer(_open(dsn), span, DEFAULT_LIMIT)
+
+
+def load_stragglers(span: Span) -> StragglerAnswer:
+    """What the ranks of one EP group wait for.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_stragglers(get_settings(), span)
+
+
+@st.cache_resource(ttl=_HEALTH_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_stragglers(settings: Settings, span: Span) -> StragglerAnswer:
+    return read_straggler_answer(_open(settings.dsn), span, settings, DEFAULT_LIMIT)
 
 
 def load_memory(span: Span) -> tuple[MemoryAnswer, PoolHistory, CacheHistory]:

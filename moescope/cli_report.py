@@ -156,6 +156,24 @@ def failover(
 
 
 @report.command()
+def stragglers(
+    dsn: Dsn = None,
+    window: Window = 900.0,
+    service: Service = None,
+    limit: Limit = 8,
+    as_json: Json = False,
+) -> None:
+    """Name the ranks, links and nodes that the others wait for, and why; fail where there is one."""
+    _print_report(
+        dsn,
+        as_json,
+        lambda reports, store, settings: reports.stragglers(
+            store, window_seconds=window, settings=settings, service=service, limit=limit
+        ),
+    )
+
+
+@report.command()
 def quality(dsn: Dsn = None, service: Service = None, as_json: Json = False) -> None:
     """Show whether the numbers can be believed: silent ranks, missing counts, reconciliation."""
     _print_report(dsn, as_json, lambda reports, store, _: reports.quality(store, service=service))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import streamlit as st
 
@@ -11,13 +11,14 @@ from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.finding import Finding
 from moescope.analysis.findings import list_findings
 from moescope.analysis.overview import summarise_phase
+from moescope.analysis.straggler_findings import list_straggler_findings
 from moescope.dashboard import loaders
 from moescope.dashboard.figures.layer_imbalance import draw_layer_imbalance
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.finding_list import show_findings
 from moescope.dashboard.panels.key_numbers import show_phase, show_telemetry
 from moescope.dashboard.states import run_guarded, show_empty_store
-from moescope.dashboard.view import View, choose_service, choose_window, filter_row
+from moescope.dashboard.view import View, choose_service, choose_window, filter_row, find_deployment
 from moescope.schemas.attributes import Phase
 
 
@@ -46,6 +47,7 @@ def _show(view: View) -> None:
     others = [
         *_memory_findings(view),
         *loaders.load_replan_findings(assessments, view.window_seconds, view.end_ms),
+        *_straggler_findings(view),
     ]
     show_findings(list_findings(assessments, quality, settings, others), view)
     st.space("small")
@@ -58,6 +60,12 @@ def _show(view: View) -> None:
             config={"displayModeBar": False},
             alt="Imbalance ratio of each layer, one panel a phase.",
         )
+
+
+def _straggler_findings(view: View) -> Iterator[Finding]:
+    deployment = find_deployment(loaders.load_deployments(), view.service)
+    answers = [loaders.load_stragglers(view.cover(deployment, group)) for group in deployment.ep_groups]
+    yield from list_straggler_findings(answers)
 
 
 def _memory_findings(view: View) -> tuple[Finding, ...]:

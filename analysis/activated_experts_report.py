@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from moescope.analysis import words
 from moescope.analysis.imbalance_answer import ImbalanceAnswer
 from moescope.analysis.span_sections import json_number
 from moescope.schemas.attributes import Phase
+
+_EVEN: Final = 1.005
+"""Max / mean that is printed as 1.00."""
 
 
 def print_activated_experts(answer: ImbalanceAnswer, width: int) -> Iterator[str]:
@@ -28,13 +31,19 @@ def print_activated_experts(answer: ImbalanceAnswer, width: int) -> Iterator[str
     layers, ranks = answer.assessment.window.layers, answer.assessment.placement
     judged = answer.assessment.imbalance.has_verdict
     row = int(np.where(judged, activated.net_ratio, -1.0).argmax())
+    is_even = bool((activated.net_ratio[judged] < _EVEN).all())
     rank = "" if ranks is None else f", rank {ranks.ranks[activated.busiest_rank[row]]}"
     yield textwrap.fill(
         f"Activated experts, estimated from counts of {words.integer(activated.passes)} passes: a rank reads "
         f"{activated.independent.mean():.1f} of its {activated.held.mean():.1f} copies a pass and layer, "
-        f"each for {np.nanmedian(activated.assignments_per_read):.1f} assignments. Max / mean over ranks: "
-        f"{activated.ratio[row]:.2f} at most (layer {layers[row]}{rank}; "
-        f"{activated.net_ratio[row]:.2f} net of noise). {_compare(int(worse.sum()), int(judged.sum()))} "
+        f"each for {np.nanmedian(activated.assignments_per_read):.1f} assignments. "
+        + (
+            "All ranks read the same, net of noise. "
+            if is_even
+            else f"Max / mean over ranks: {activated.ratio[row]:.2f} at most (layer {layers[row]}{rank}; "
+            f"{activated.net_ratio[row]:.2f} net of noise). "
+        )
+        + f"{_compare(int(worse.sum()), int(judged.sum()))} "
         f"Tokens of a pass that choose alike read fewer: {activated.clustered.mean():.1f} in pairs.",
         width,
     )

@@ -21,9 +21,11 @@ def print_idle_experts(assessment: LoadAssessment) -> Iterator[str]:
         return
     unknown = int((~idle.can_tell).sum())
     dead = words.count(idle.num_dead, "dead expert") if idle.num_dead else "no dead expert"
-    line = f"Idle: {dead}{_named(assessment, idle.is_dead)}, {words.integer(idle.num_cold)} cold"
-    if assessment.placement is not None and (idle.num_dead or idle.num_cold):
-        wasted = idle.wasted_copies(assessment.placement.replicas.sum(axis=0))
+    cold = f"{words.integer(idle.num_cold)} cold" if idle.num_cold else "no cold one"
+    line = f"Idle: {dead}{_named(assessment, idle.is_dead)}, {cold}{_named(assessment, idle.is_cold)}"
+    placement = assessment.placement
+    wasted = 0 if placement is None else idle.wasted_copies(placement.replicas.sum(axis=0))
+    if wasted:
         line += f"; {words.copies(wasted)} beyond the first {'is' if wasted == 1 else 'are'} theirs"
     yield line + "."
     if unknown:

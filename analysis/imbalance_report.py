@@ -15,6 +15,7 @@ from moescope.analysis.idle_experts_report import idle_experts_dict, print_idle_
 from moescope.analysis.imbalance import BALANCEDNESS_FORMULA, EXCESS_FORMULA, RATIO_FORMULA, Imbalance
 from moescope.analysis.imbalance_answer import ImbalanceAnswer
 from moescope.analysis.imbalance_conventions import SGLANG_FORMULA, VLLM_FORMULA, BalanceConventions
+from moescope.analysis.imbalance_trend import ImbalanceTrend
 from moescope.analysis.imbalance_trend_report import (
     history_dict,
     layer_trend_dict,
@@ -32,8 +33,7 @@ from moescope.schemas.settings import Settings
 
 _COLUMNS: Final = (
     *(Column("layer"), Column("max/mean"), Column("noise"), Column("net"), Column("mean/max")),
-    *(Column("max/mean−1"), Column("busiest"), Column("mean load"), Column("over time", left=True)),
-    Column("verdict", left=True),
+    *(Column("max/mean−1"), Column("busiest"), Column("mean load")),
 )
 
 
@@ -101,7 +101,7 @@ class ImbalanceReport:
         if np.isfinite(answer.conventions.mean_ratio):
             yield textwrap.fill(_conventions(answer.conventions), width)
         rows = _layer_rows(answer, imbalance, placement, self.settings.imbalance_ratio)[: self.limit]
-        yield render_table(_COLUMNS, rows, width)
+        yield render_table(_columns(answer.trend), rows, width)
         if len(imbalance.ratio) > self.limit:
             yield f"… and {words.count(len(imbalance.ratio) - self.limit, 'more layer')}, better balanced."
 
@@ -131,6 +131,12 @@ def _conventions(one: BalanceConventions) -> str:
         f"{text} They look at single passes, where noise makes the last about "
         f"{one.single_pass_balancedness:.2f}."
     )
+
+
+def _columns(trend: ImbalanceTrend | None) -> tuple[Column, ...]:
+    seconds = 0.0 if trend is None else len(trend.history.starts_ms) * trend.history.seconds
+    over_time = f"net, {words.duration(seconds)}" if seconds else ""
+    return (*_COLUMNS, Column(over_time, left=True), Column("verdict", left=True))
 
 
 def _layer_rows(

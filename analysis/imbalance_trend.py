@@ -10,6 +10,7 @@ import numpy as np
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.clustering import estimate_design_effect, sum_intervals
 from moescope.analysis.drift import Drift, measure_drift
+from moescope.analysis.imbalance import compute_rank_loads, judge_imbalance
 from moescope.analysis.imbalance_history import (
     ImbalanceHistory,
     judge_windows,
@@ -53,6 +54,22 @@ class ImbalanceTrend:
     regret: Regret | None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadChange:
+    """What a judged window has that the stretch of the same length before it had not.
+
+    Attributes:
+        drift: from one to the other.
+        seconds: length of each.
+        worsening: by how much max / mean rank load rose with the placement of now, net of noise and averaged
+            over the layers with a verdict in both; negative where it fell.
+    """
+
+    drift: Drift
+    seconds: float
+    worsening: float
+
+
 def choose_step_seconds(window_seconds: float) -> int:
     """A third of the window, in whole minutes, ten minutes or hours as the roll-ups are kept."""
     step = window_seconds / STEPS_OF_WINDOW
@@ -79,15 +96,28 @@ def read_trend(store: Store, assessment: LoadAssessment, settings: Settings) -> 
     )
 
 
-def read_drift(store: Store, assessment: LoadAssessment, settings: Settings) -> tuple[Drift | None, float]:
-    """Read the drift alone, and the seconds of each side: less to read than all that became of a scope.
+def read_change(store: Store, assessment: LoadAssessment, settings: Settings) -> LoadChange | None:
+    """Read what changed since the stretch before, less than all that became of a scope.
+
+    None where nothing is stored of one side, or no placement is known.
 
     Raises:
         StoreError: the store cannot answer.
     """
     windows = _read_steps(store, assessment, 2 * STEPS_OF_WINDOW, settings)
-    drift = compare_halves(select_layers(windows, assessment.window.layers), assessment)
-    return drift, STEPS_OF_WINDOW * windows.seconds
+    tokens = select_layers(windows, assessment.window.layers)
+    drift = compare_halves(tokens, assessment)
+    if drift is None or assessment.placement is None or assessment.imbalance is None:
+        return None
+    before = judge_imbalance(
+        compute_rank_loads(tokens[:STEPS_OF_WINDOW].sum(axis=0), assessment.placement.replicas),
+        assessment.design_effect,
+        acceptable_ratio=settings.imbalance_ratio,
+        min_mean_load=settings.min_mean_rank_load,
+    )
+    judged = before.has_verdict & assessment.imbalance.has_verdict
+    rise = (assessment.imbalance.net_ratio - before.net_ratio)[judged]
+    return LoadChange(drift, STEPS_OF_WINDOW * windows.seconds, float(rise.mean()) if len(rise) else 0.0)
 
 
 def compare_halves(tokens_per_step_layer_expert: IntArray, assessment: LoadAssessment) -> Drift | None:

@@ -46,11 +46,11 @@ def print_drift(trend: ImbalanceTrend, assessment: LoadAssessment) -> Iterator[s
         return
     rows = np.flatnonzero(drift.is_significant)
     if not len(rows):
-        yield f"Drift: no layer uses its experts otherwise than in {before}; what differs is noise."
+        yield f"Drift: no layer uses its experts differently than in {before}; what differs is noise."
         return
     worst = int(rows[drift.net_variation[rows].argmax()])
     yield (
-        f"Drift: {_of(len(rows), len(layers))} their experts otherwise than in {before}; most of all layer "
+        f"Drift: {_of(len(rows), len(layers))} their experts differently than in {before}; most of all layer "
         f"{layers[worst]}, where "
         f"{words.percent(drift.net_variation[worst])} of the assignments went to other experts "
         f"(noise of {words.percent(drift.floor[worst])} taken out)."
@@ -65,14 +65,15 @@ def print_regret(regret: Regret | None, layers: IntArray, min_gain: float) -> It
     if regret.mean >= min_gain:
         worst = int(regret.regret.argmax())
         yield (
-            f"Placement: moving {describe_moves(regret)} would lower max / mean by {regret.mean:.2f} "
-            f"a layer, net of noise; most in layer {layers[worst]}, {regret.ratio_now[worst]:.2f} to "
-            f"{regret.ratio_after_moves[worst]:.2f}. Re-plan: `{PLAN_COMMAND}`."
+            f"Placement: moving {describe_moves(regret)} would have lowered max / mean by {regret.mean:.2f} "
+            f"a layer in this window, net of noise; most in layer {layers[worst]}, "
+            f"{regret.ratio_now[worst]:.2f} to {regret.ratio_after_moves[worst]:.2f}. "
+            f"Re-plan, with a back-test: `{PLAN_COMMAND}`."
         )
     else:
         yield (
-            f"Placement: moving up to {words.percent(MOVED_SHARE)} of the copies would win "
-            f"{regret.mean:.2f} of max / mean a layer, net of noise: leave it."
+            f"Placement: moving up to {words.percent(MOVED_SHARE)} of the copies would have won "
+            f"{regret.mean:.2f} of max / mean a layer in this window, net of noise: leave it."
         )
     if len(stuck):
         yield (

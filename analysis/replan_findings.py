@@ -11,14 +11,14 @@ from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.drift import Drift
 from moescope.analysis.finding import Finding, Severity
-from moescope.analysis.imbalance_trend import read_drift, regret_placement
+from moescope.analysis.imbalance_trend import LoadChange, read_change, regret_placement
 from moescope.analysis.imbalance_trend_report import PLAN_COMMAND, describe_moves
 from moescope.analysis.regret import Regret
 from moescope.analysis.store import Store
 from moescope.schemas.settings import Settings
 
-_MAX_LAYERS: Final = 16
-"""Layers that may change in a quick look: a page is waiting for it."""
+_QUICK_SLOTS: Final = 200_000
+"""Layers times slots of a rank squared that may change in a quick look: a page is waiting for it."""
 
 
 def read_replan_findings(
@@ -34,12 +34,12 @@ def read_replan_findings(
     for assessment in assessments:
         if most_regret(assessment) < settings.replan_min_gain:
             continue
-        drift, seconds = read_drift(store, assessment, settings)
-        if drift is None or not drift.is_significant.any():
+        change = read_change(store, assessment, settings)
+        if change is None or not change.drift.is_significant.any():
             continue
-        regret = regret_placement(assessment, max_layers=_MAX_LAYERS)
+        regret = regret_placement(assessment, max_layers=_quick_layers(assessment))
         if regret is not None and regret.mean >= settings.replan_min_gain:
-            found.append(describe_replan(assessment, drift, seconds, regret, names_group=names_group))
+            found.append(describe_replan(assessment, change, regret, settings, names_group=names_group))
     return tuple(found)
 
 
@@ -53,30 +53,57 @@ def most_regret(assessment: LoadAssessment) -> float:
 
 def describe_replan(
     assessment: LoadAssessment,
-    drift: Drift,
-    seconds: float,
+    change: LoadChange,
     regret: Regret,
+    settings: Settings,
     *,
     names_group: bool = False,
 ) -> Finding:
-    """Put drift and regret of one scope into words that say what to do."""
-    scope, layers = assessment.window.scope, assessment.window.layers
-    rows = np.flatnonzero(drift.is_significant)
-    moved_most = int(rows[drift.net_variation[rows].argmax()])
-    worst = int(regret.regret.argmax())
+    """Put drift and regret of one scope into words that say what to do.
+
+    A warning where the balance became worse by as much as moves must win; a note where it was no better
+    before.
+    """
+    scope, drift = assessment.window.scope, change.drift
+    is_worse = change.worsening >= settings.replan_min_gain
     group = f", EP group {scope.ep_group}" if names_group else ""
-    of_layers = words.count(len(layers), "layer")
+    fits = "no longer fits the load" if is_worse else "could fit the load better"
     return Finding(
-        Severity.WARNING,
-        f"{scope.phase.value.capitalize()}{group}: tokens went to other experts in {len(rows)} of "
-        f"{of_layers} and the placement no longer fits; moving {describe_moves(regret)} would even it out.",
-        f"In layer {layers[moved_most]}, {words.percent(drift.net_variation[moved_most])} of the assignments "
-        f"went to other experts than in the {words.duration(seconds)} before, noise of "
-        f"{words.percent(drift.floor[moved_most])} taken out. The moves would lower max / mean rank load by "
-        f"{regret.mean:.2f} a layer, net of noise; in layer {layers[worst]} from "
-        f"{regret.ratio_now[worst]:.2f} to {regret.ratio_after_moves[worst]:.2f}. "
+        Severity.WARNING if is_worse else Severity.NOTE,
+        f"{scope.phase.value.capitalize()}{group}: the placement {fits}; moving {describe_moves(regret)} "
+        f"would lower max / mean rank load by {regret.mean:.2f} a layer.",
+        f"{_moved(assessment, drift, words.duration(change.seconds))} {_gain(assessment, change, regret)} "
         f"Re-plan: `{PLAN_COMMAND}` says what that is worth on windows it was not planned for.",
         regret.mean,
         *(scope.service, scope.ep_group, scope.phase),
-        layer=int(layers[worst]),
+        layer=int(assessment.window.layers[regret.regret.argmax()]),
     )
+
+
+def _moved(assessment: LoadAssessment, drift: Drift, before: str) -> str:
+    layers = assessment.window.layers
+    rows = np.flatnonzero(drift.is_significant)
+    most = int(rows[drift.net_variation[rows].argmax()])
+    return (
+        f"Tokens went to other experts than in the {before} before, in {len(rows)} of "
+        f"{words.count(len(layers), 'layer')}: in layer {layers[most]} "
+        f"{words.percent(drift.net_variation[most])} of them, noise of {words.percent(drift.floor[most])} "
+        "taken out."
+    )
+
+
+def _gain(assessment: LoadAssessment, change: LoadChange, regret: Regret) -> str:
+    worst = int(regret.regret.argmax())
+    became = "rose" if change.worsening >= 0 else "fell"
+    return (
+        f"Max / mean {became} by {abs(change.worsening):.2f} a layer; the moves would take layer "
+        f"{assessment.window.layers[worst]} from {regret.ratio_now[worst]:.2f} to "
+        f"{regret.ratio_after_moves[worst]:.2f}."
+    )
+
+
+def _quick_layers(assessment: LoadAssessment) -> int:
+    """So many of the worst layers that the search among the slots of their ranks is quick."""
+    placement = assessment.placement
+    slots = 1 if placement is None else int(placement.replicas.sum(axis=2).max(initial=1))
+    return max(_QUICK_SLOTS // slots**2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ def _heading(assessment: LoadAssessment) -> str:
 
 def print_nothing(service: str | None) -> str:
     """Say that nothing is stored, and how something gets there."""
-    return _NOTHING.format(of=f" of {service}" if service else "")
+    return textwrap.fill(_NOTHING.format(of=f" of {service}" if service else ""), DEFAULT_WIDTH)
 
 
 def describe_scope(assessment: LoadAssessment) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from moescope.analysis.findings import list_findings
 from moescope.analysis.imbalance_trend import (
     choose_step_seconds,
     compare_halves,
+    read_change,
     read_trend,
     regret_placement,
 )
 from moescope.analysis.quality import judge_quality
-from moescope.analysis.replan_findings import most_regret, read_replan_findings
+from moescope.analysis.replan_findings import describe_replan, most_regret, read_replan_findings
 from moescope.schemas.attributes import Phase
 from moescope.schemas.settings import Settings
 from tests.analysis.known_workloads import KnownFleet, assess_fleet
@@ -43,11 +44,22 @@ def _assess(store, service):
 def test_shifted_load_that_the_placement_no_longer_fits_is_a_warning_that_says_what_to_do(store):
     (finding,) = read_replan_findings(store, [_assess(store, "shifted")], SETTINGS)
     assert finding.severity is Severity.WARNING
-    assert finding.title.startswith("Decode: tokens went to other experts in 3 of 5 layers and the placement")
+    assert finding.title.startswith("Decode: the placement no longer fits the load; moving ")
+    assert "other experts than in the 12 min before, in 3 of 5 layers: in layer " in finding.detail
     assert "`moescope plan --max-moved 2%`" in finding.detail
-    assert "than in the 12 min before" in finding.detail
     assert finding.layer in {2, 3, 5}
     assert finding in list_findings([], judge_quality([]), SETTINGS, [finding])
+
+
+def test_placement_that_was_no_better_before_the_load_drifted_is_a_note(store):
+    assessment = _assess(store, "shifted")
+    change = read_change(store, assessment, SETTINGS)
+    assert change.worsening > SETTINGS.replan_min_gain
+    same = dataclasses.replace(change, worsening=-0.01)
+    finding = describe_replan(assessment, same, regret_placement(assessment), SETTINGS, names_group=True)
+    assert finding.severity is Severity.NOTE
+    assert finding.title.startswith("Decode, EP group 0: the placement could fit the load better; moving ")
+    assert "Max / mean fell by 0.01 a layer" in finding.detail
 
 
 def test_skewed_load_that_stays_as_it_is_gives_no_finding(store):

@@ -56,6 +56,6 @@ def parse(content: Mapping[str, Any], *, ep_size: int | None, num_experts: int |
 def start_command(placement: Placement, file: str) -> str:
     """How TensorRT-LLM is started with the file."""
     return (
-        f"trtllm-serve … --ep_size {placement.ep_size} --extra_llm_api_options FILE with "
-        f"moe_config: {{load_balancer: {file}}} and enable_attention_dp: true"
+        f"trtllm-serve … --ep_size {placement.ep_size} --extra_llm_api_options options.yaml, and in "
+        f"options.yaml: enable_attention_dp: true, moe_config: {{load_balancer: {file}}}"
     )

@@ -71,7 +71,7 @@ def plan(settings: Settings, options: Options, progress: Progress) -> MadePlan:
     """
     request = _request(options)
     load = _read_load(settings, options)
-    return MadePlan(make_plan(load, request, progress), request.output_format)
+    return MadePlan(make_plan(load, request, _once(progress)), request.output_format)
 
 
 def print_plan(made: MadePlan, *, as_json: bool, output: Path | None, width: int) -> None:
@@ -93,6 +93,18 @@ def print_plan(made: MadePlan, *, as_json: bool, output: Path | None, width: int
     if wanted.is_engine:
         sys.stderr.write(f"{made.result.advice.sentence}\n")
         _say_next_step(made, Path("FILE"))
+
+
+def _once(progress: Progress) -> Progress:
+    """The same, told nothing twice."""
+    told: set[tuple[str, int, int | None]] = set()
+
+    def tell(what: str, done: int, total: int | None) -> None:
+        if (what, done, total) not in told:
+            told.add((what, done, total))
+            progress(what, done, total)
+
+    return tell
 
 
 def _say_next_step(made: MadePlan, path: Path) -> None:

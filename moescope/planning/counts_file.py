@@ -55,7 +55,7 @@ def check_loads(path: Path, value: Any) -> FloatArray:
     except ValueError:
         raise RecordingError(f"{path}: its rows have several lengths; expected {_EXPECTED}") from None
     if tokens.dtype.kind not in "iuf":
-        kind = "rows of several lengths" if tokens.dtype.kind == "O" else tokens.dtype.name
+        kind = "something else, or numbers beyond 64 bits" if tokens.dtype.kind == "O" else tokens.dtype.name
         raise RecordingError(f"{path}: it holds {kind}; expected numbers, {_EXPECTED}")
     if tokens.ndim == 2:
         tokens = tokens[None]

@@ -60,6 +60,8 @@ def test_a_file_without_any_load_is_a_load_of_nothing(tmp_path):
         ({"logical_count": []}, "axes"),
         ({"logical_count": [[1, 2], [3]]}, "several lengths"),
         ({"logical_count": [["a"]]}, "expected numbers"),
+        ({"logical_count": [[10**30, 1]]}, "beyond 64 bits"),
+        ({"logical_count": [[None, 1]]}, "something else"),
         ({"logical_count": [[True, False]]}, "holds bool"),
         ({"physical_to_logical_map": [[0, 1]]}, "give it with --current"),
         ({"expert_popularity": [[1]]}, r'found: expert_popularity.*\{"logical_count"'),

@@ -1,12 +1,12 @@
 """What no placement can beat, per layer. Loads are scaled so that the mean rank load is 1.
 
-Four lower bounds of max / mean under an even split over copies on distinct ranks:
+Lower bounds of max / mean under an even split over copies on distinct ranks:
 
 1. the mean: 1;
 2. the largest load per copy under the best counts (:func:`minimax_counts` is exact);
-3. without spare copies, the heaviest expert and the lightest ones that must share its rank;
-4. without spare copies, the G-th and (G+1)-th heaviest: of G + 1 experts two share one of G ranks, with the
-   lightest that must share it too.
+3. without spare copies: k ranks that hold the k heaviest experts hold at least as many others beside them as
+   the remaining ranks have no room for; at best the lightest;
+4. without spare copies: of G + 1 experts two share one of G ranks, with the lightest that must share it too.
 
 The linear relaxation of the placement adds nothing to the first two.
 """
@@ -28,16 +28,26 @@ def lower_bounds(load: FloatArray, counts: IntArray, capacity: IntArray, copies:
         copies: int64 ``[rows]``, copies that may be placed.
     """
     bound: FloatArray = np.maximum(1.0, (load / counts).max(axis=1))
-    experts, ranks = load.shape[1], capacity.shape[1]
-    single = copies == experts
-    if single.any():
-        # What the other ranks have no room for must be on any one rank.
-        held = np.maximum(experts - capacity.sum(axis=1) + capacity.min(axis=1), 1)
-        lightest = np.concatenate([np.zeros((len(load), 1)), np.cumsum(load[:, ::-1], axis=1)], axis=1)
-        row = np.arange(len(load))
-        alone = load[:, 0] + lightest[row, held - 1]
-        bound = np.where(single, np.maximum(bound, alone), bound)
-        if experts > ranks:
-            pair = load[:, ranks - 1] + load[:, ranks] + lightest[row, np.maximum(held - 2, 0)]
-            bound = np.where(single, np.maximum(bound, pair), bound)
+    single = np.nonzero(copies == load.shape[1])[0]
+    if len(single):
+        bound[single] = np.maximum(bound[single], _bound_singles(load[single], capacity[single]))
+    return bound
+
+
+def _bound_singles(load: FloatArray, capacity: IntArray) -> FloatArray:
+    """Bounds 3 and 4, of rows with one copy of each expert."""
+    rows, experts = load.shape
+    ranks = capacity.shape[1]
+    none = np.zeros((rows, 1))
+    heaviest = np.cumsum(load, axis=1)
+    lightest = np.concatenate([none, np.cumsum(load[:, ::-1], axis=1)], axis=1)
+    room = np.concatenate([none, np.cumsum(-np.sort(-capacity, axis=1), axis=1)], axis=1).astype(np.int64)
+    some = np.arange(1, min(ranks, experts) + 1)
+    held = np.maximum(experts - room[:, ranks - some], some)
+    beside = np.take_along_axis(lightest, held - some, axis=1)
+    bound: FloatArray = ((heaviest[:, : len(some)] + beside) / some).max(axis=1)
+    if experts > ranks:
+        shared = np.maximum(held[:, 0] - 2, 0)
+        pair = load[:, ranks - 1] + load[:, ranks] + lightest[np.arange(rows), shared]
+        bound = np.maximum(bound, pair)
     return bound

@@ -58,6 +58,12 @@ def test_a_plan_lies_between_its_bound_and_half_a_percent_over_the_best(
         ([25, 25, 25, 25], 2, 1.0, "the mean"),
         ([97, 1, 1, 1], 4, 97 / 25, "the heaviest alone"),
         ([90, 2, 3], 2, 90 / 47.5, "an empty slot can stand beside the heaviest"),
+        (
+            [60, 59, 2, 3, 4, 5, 6, 7, 8],
+            3,
+            66.5 * 3 / 154,
+            "two heavy ones have the four lightest beside them",
+        ),
     ],
 )
 def test_without_spare_copies_the_heaviest_experts_bound_the_ratio(

@@ -18,7 +18,7 @@ from moescope.analysis.frozen import lock, locked_float64
 from moescope.analysis.placement_score import balance_ratio
 from moescope.analysis.replan_advice import Advice, find_only_replicas_help
 from moescope.analysis.replan_budget import choose_prefixes, collect_logs
-from moescope.analysis.replan_moves import NONE, BoolArray
+from moescope.analysis.replan_layers import NONE, BoolArray
 from moescope.analysis.replan_search import Step, search_steps
 from moescope.analysis.replan_slots import align_slots, count_moves, find_moves, slots_by_rank
 from moescope.schemas.errors import ShapeError

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from moescope.analysis.replan_moves import BoolArray
+from moescope.analysis.replan_layers import BoolArray
 from moescope.schemas.records import FloatArray
 from moescope.schemas.topology import Placement
 

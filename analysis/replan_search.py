@@ -11,22 +11,21 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from moescope.analysis.replan_moves import (
+from moescope.analysis.replan_layers import (
     NONE,
     BoolArray,
     Layers,
     Moves,
     apply_moves,
-    find_one_transfer,
-    find_swaps,
     flat_slots,
     start_layers,
 )
+from moescope.analysis.replan_moves import FREE_MOVE_COUNTS, find_one_transfer, find_swaps
+from moescope.analysis.replan_slots import who_holds
 from moescope.schemas.records import FloatArray, IntArray
 from moescope.schemas.topology import EMPTY_SLOT
 
 SMALLEST_RELIEF: Final = 1e-4  # of the mean rank load: less is not worth a transfer
-FREE_MOVE_COUNTS: Final = 0.5  # of a transfer, so that moves without a transfer compare by relief
 MAX_STEPS_PER_SLOT: Final = 2
 
 
@@ -67,7 +66,7 @@ def search_steps(
         most_moved: copies that all ranks may receive together.
         most_bytes: the same in bytes.
     """
-    home = _who_holds(slots, tokens.shape[1])
+    home = who_holds(slots, tokens.shape[1])
     layers = start_layers(tokens, slots)
     mean = layers.loads.mean(axis=1)
     spent = np.zeros((2, len(tokens)))
@@ -88,7 +87,7 @@ def _take_step(
     layers: Layers, home: BoolArray, expert_bytes: FloatArray, mean: FloatArray
 ) -> tuple[Layers, Step]:
     """Take the best step that holds when counted exactly; layers without one are dropped."""
-    kinds = [*find_one_transfer(layers), find_swaps(layers)]
+    kinds = [*find_one_transfer(layers), find_swaps(layers, home)]
     top = layers.loads.max(axis=1)
     costs = np.stack([_count(layers, moves, home, expert_bytes)[0] for moves in kinds])
     relief = (top - np.stack([moves.peak for moves in kinds])) / np.maximum(costs, FREE_MOVE_COUNTS)
@@ -100,7 +99,7 @@ def _take_step(
         if not len(left):
             break
         moves = Moves(*(part[choice[left], left] for part in stacked))
-        before = layers.select(left)
+        before = layers.select(left) if len(left) < len(layers.ids) else layers
         after = apply_moves(before, moves)
         least = SMALLEST_RELIEF * mean[before.ids]
         helps = np.isfinite(moves.peak) & (_peak_of_change(before, after) < top[left] - least)
@@ -137,14 +136,8 @@ def _count(
     return moved, moved_bytes
 
 
-def _who_holds(slots: IntArray, num_experts: int) -> BoolArray:
-    """Tell which rank holds which expert: bool ``[layers, ranks, experts]``."""
-    holds = np.zeros((*slots.shape[:2], num_experts), dtype=np.bool_)
-    layer, rank, slot = np.nonzero(slots != EMPTY_SLOT)
-    holds[layer, rank, slots[layer, rank, slot]] = True
-    return holds
-
-
 def _join(parts: list[_Record]) -> _Record:
+    if len(parts) == 1:
+        return parts[0]
     kind = type(parts[0])
     return kind(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(kind)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moescope.analysis.replan_moves import BoolArray
+from moescope.analysis.replan_layers import BoolArray
 from moescope.schemas.errors import PlacementError
 from moescope.schemas.records import IntArray
 from moescope.schemas.topology import EMPTY_SLOT, Placement
@@ -29,17 +29,25 @@ def find_moves(current: Placement, planned: Placement) -> BoolArray:
         PlacementError: placements of different models or groups.
     """
     _check_pair(current, planned)
-    moves: BoolArray = who_holds(planned) & ~who_holds(current)
+    moves: BoolArray = _holdings(planned) & ~_holdings(current)
     return moves
 
 
-def who_holds(placement: Placement) -> BoolArray:
-    """Tell which rank holds which expert: bool ``[layers, ranks, experts]``."""
-    slots = slots_by_rank(placement)
-    holds = np.zeros((*slots.shape[:2], placement.num_experts), dtype=np.bool_)
+def who_holds(slots: IntArray, num_experts: int) -> BoolArray:
+    """Tell which rank holds which expert: bool ``[layers, ranks, experts]``.
+
+    Args:
+        slots: int64 ``[layers, ranks, slots per rank]``.
+        num_experts: logical experts of the model.
+    """
+    holds = np.zeros((*slots.shape[:2], num_experts), dtype=np.bool_)
     layer, rank, slot = np.nonzero(slots != EMPTY_SLOT)
     holds[layer, rank, slots[layer, rank, slot]] = True
     return holds
+
+
+def _holdings(placement: Placement) -> BoolArray:
+    return who_holds(slots_by_rank(placement), placement.num_experts)
 
 
 def slots_by_rank(placement: Placement) -> IntArray:
@@ -102,7 +110,7 @@ def _fewest_moves(current: Placement, planned: Placement, nodes: int) -> IntArra
     """
     ranks = planned.ep_size
     common = np.einsum(
-        "lge,lhe->lgh", who_holds(current).astype(np.float32), who_holds(planned).astype(np.float32)
+        "lge,lhe->lgh", _holdings(current).astype(np.float32), _holdings(planned).astype(np.float32)
     )
     filled = (slots_by_rank(planned) != EMPTY_SLOT).sum(axis=2)
     node = np.arange(ranks) // (ranks // nodes)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from moescope.analysis.replan_layers import (
     NONE,
@@ -109,35 +110,45 @@ def find_swaps(layers: Layers, home: BoolArray) -> Moves:
     few = min(LIGHT_RANKS, num_ranks - 1)
     light = np.argsort(layers.loads, axis=1, kind="stable")[:, :few]  # the hottest is the last or as light
     light_slots = layers.slots[rows[:, None], light]
-    # [layers, slots of the hottest rank, light ranks, their slots]
-    shift = hottest.copy_loads[:, :, None, None] - layers.copy_loads[rows[:, None], light][:, None]
-    light_loads = layers.loads[rows[:, None], light]
-    gap = ((hottest.load[:, None] - light_loads) / 2)[:, None, :, None]
-    peaks = np.abs(shift - gap) + (hottest.load[:, None] - gap[:, 0, :, 0])[:, None, :, None]
     is_same = hottest.slots[:, :, None, None] == light_slots[:, None]
     goes = ~is_same.any(axis=3) & (hottest.slots != EMPTY_SLOT)[:, :, None]
     comes = ~is_same.any(axis=1) | (light_slots == EMPTY_SLOT)
-    peaks[~(goes[:, :, :, None] & comes[:, None])] = np.inf
-    costs = _swap_costs(layers, hottest, light, home)
-    relief = (hottest.load[:, None, None, None] - peaks) / np.maximum(costs, FREE_MOVE_COUNTS)
-    best = flat_slots(relief).argmax(axis=1)
-    item, rank, slot = np.unravel_index(best, (width, few, width))
+    # The load that changes ranks relieves by itself up to half the gap between them, and less beyond.
+    gap = (hottest.load[:, None] - layers.loads[rows[:, None], light]) / 2
+    given = np.where(goes, hottest.copy_loads[:, :, None] - gap[:, None], np.inf).astype(np.float32)
+    taken = np.where(comes, layers.copy_loads[rows[:, None], light], -np.inf).astype(np.float32)
+    # [layers, slots of the hottest rank, light ranks, their slots]
+    worth = given[:, :, :, None] - taken[:, None]
+    np.abs(worth, out=worth)
+    np.subtract(gap.astype(np.float32)[:, None, :, None], worth, out=worth)
+    going, coming = _swap_costs(layers, hottest, light, home)
+    worth /= np.maximum(going[:, :, :, None] + coming[:, None], np.float32(FREE_MOVE_COUNTS))
+    item, rank, slot = np.unravel_index(flat_slots(worth).argmax(axis=1), worth.shape[1:])
+    change = hottest.copy_loads[rows, item] - layers.copy_loads[rows[:, None], light][rows, rank, slot]
+    peak = hottest.load - gap[rows, rank] + np.abs(change - gap[rows, rank])
+    peak[~(goes[rows, item, rank] & comes[rows, rank, slot])] = np.inf
     places = np.stack([light[rows, rank] * width + slot, hottest.rank * width + item], axis=1)
     experts = np.stack([hottest.slots[rows, item], light_slots[rows, rank, slot]], axis=1)
-    return Moves(flat_slots(peaks)[rows, best], places, experts)
+    return Moves(peak, places, experts)
 
 
-def _swap_costs(layers: Layers, hottest: Hottest, light: IntArray, home: BoolArray) -> IntArray:
-    """Count what exchanges move more: ``[layers, slots of the hottest rank, light ranks, their slots]``.
+def _swap_costs(
+    layers: Layers, hottest: Hottest, light: IntArray, home: BoolArray
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Count what each half of an exchange moves more: −1, 0 or 1.
 
-    From −2 to 2: an expert that was moved before moves on for nothing, and back home it makes up for another.
+    An expert that was moved before moves on for nothing, and back home it makes up for another.
+
+    Returns:
+        float32 ``[layers, slots of the hottest rank, light ranks]`` of what goes, and
+        float32 ``[layers, light ranks, their slots]`` of what comes.
     """
     ids, hot, to = layers.ids[:, None, None], hottest.rank[:, None, None], light[:, None, :]
     light_slots = layers.slots[layers.rows[:, None], light]
     goes = hottest.slots[:, :, None]
-    going = home[ids, hot, goes].astype(np.int64) - home[ids, to, goes]
-    coming = home[ids, light[:, :, None], light_slots].astype(np.int64) - home[ids, hot, light_slots]
-    return going[:, :, :, None] + np.where(light_slots == EMPTY_SLOT, 0, coming)[:, None]
+    going = home[ids, hot, goes].astype(np.float32) - home[ids, to, goes]
+    coming = home[ids, light[:, :, None], light_slots].astype(np.float32) - home[ids, hot, light_slots]
+    return going, np.where(light_slots == EMPTY_SLOT, np.float32(0), coming)
 
 
 def _is_duplicate(layers: Layers) -> BoolArray:

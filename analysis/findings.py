@@ -12,6 +12,7 @@ from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.finding import Finding, Severity
 from moescope.analysis.hot_experts import HotExpert
+from moescope.analysis.idle_findings import find_dead
 from moescope.analysis.imbalance import Imbalance
 from moescope.analysis.placement import PlacementSnapshot
 from moescope.analysis.quality import Quality
@@ -62,6 +63,9 @@ class _Observer:
     names_group: bool
 
     def findings(self) -> Iterator[Finding]:
+        dead = find_dead(self.assessment, self.settings, self._scope_name())
+        if dead is not None:
+            yield dead
         placement, imbalance = self.assessment.placement, self.assessment.imbalance
         if placement is None or imbalance is None:
             if self.assessment.window.tokens.any():
@@ -79,9 +83,7 @@ class _Observer:
             yield self._imbalance(int(row), imbalance, placement)
         if len(rows) > _MAX_NAMED:
             more = words.count(len(rows) - _MAX_NAMED, "more layer")
-            yield self._finding(
-                Severity.PROBLEM, f"{self._place().capitalize()}: imbalance in {more}.", _SEE_PAGE
-            )
+            yield self._finding(Severity.PROBLEM, f"{self._scope_name()}: imbalance in {more}.", _SEE_PAGE)
 
     def _imbalance(self, row: int, imbalance: Imbalance, placement: PlacementSnapshot) -> Finding:
         layer = int(self.assessment.window.layers[row])
@@ -119,7 +121,7 @@ class _Observer:
             )
         if len(others) > _MAX_NAMED:
             more = words.count(len(others) - _MAX_NAMED, "more harmful hot expert")
-            yield self._finding(Severity.WARNING, f"{self._place().capitalize()}: {more}.", _SEE_PAGE)
+            yield self._finding(Severity.WARNING, f"{self._scope_name()}: {more}.", _SEE_PAGE)
         harmless = hot.top(hot.num_harmful + 1)[hot.num_harmful :]
         for one in harmless:
             if one.relief >= _NOTABLE_RELIEF:
@@ -167,7 +169,7 @@ class _Observer:
     def _unknown_placement(self) -> Finding:
         return self._finding(
             Severity.WARNING,
-            f"{self._place().capitalize()}: no rank has said which experts it holds; rank loads are unknown.",
+            f"{self._scope_name()}: no rank has said which experts it holds; rank loads are unknown.",
             "A placement snapshot comes with an engine's first window; a recorder without one sends none.",
         )
 
@@ -175,13 +177,17 @@ class _Observer:
         missing = placement.missing_ranks.tolist()
         return self._finding(
             Severity.WARNING,
-            f"{self._place().capitalize()}: {words.percent(self.assessment.unplaced_share)} of the "
+            f"{self._scope_name()}: {words.percent(self.assessment.unplaced_share)} of the "
             "assignments went to experts that no reporting rank holds.",
             f"{words.listed('rank', missing)} of {placement.ep_size} never reported a placement; rank loads "
             "leave out what they do."
             if missing
             else "The placement snapshots and the counts disagree about which experts exist.",
         )
+
+    def _scope_name(self) -> str:
+        place = self._place()
+        return place[:1].upper() + place[1:]
 
     def _place(self, layer: int | None = None) -> str:
         scope = self.assessment.window.scope

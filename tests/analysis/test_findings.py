@@ -88,6 +88,15 @@ def test_hot_expert_that_does_no_harm_yet_is_a_note():
     assert finding.title.startswith("Layer 4, decode: expert 13 gets 14.9 × its layer's median")
 
 
+def test_expert_that_is_never_chosen_is_a_note():
+    fleet = KnownFleet(hot={(Phase.DECODE, 4, 13): 0.0})
+    (finding,) = _find(assess_fleet(fleet, Phase.DECODE), assess_fleet(fleet, Phase.PREFILL))
+    assert finding.severity is Severity.NOTE
+    assert finding.title.startswith("Decode: 1 expert of 320 was never chosen in 5 min.")
+    assert finding.detail.startswith("Expert 13 in layer 4. Chance does not do that: one at 5.0 % of ")
+    assert (finding.layer, finding.expert) == (4, 13)
+
+
 def test_many_imbalanced_layers_are_three_sentences_and_a_count():
     fleet = KnownFleet(num_layers=7, hot={(Phase.DECODE, layer, 13): 40.0 for layer in range(1, 8)})
     found = _find(assess_fleet(fleet, Phase.DECODE))

@@ -13,6 +13,8 @@ from moescope.schemas.records import FloatArray, IntArray
 
 _WORTH: Final = 1 - 1e-9
 _MOST_SLOTS_FOR_PAIRS: Final = 8
+_MOST_CANDIDATES: Final = 10_000_000
+"""Of one row: with so many slots, swaps between pairs of ranks alone come close."""
 _CHUNK: Final = 2_000_000
 """Candidates looked at together; bounds the memory."""
 
@@ -30,6 +32,8 @@ def polish(
     """
     _, ranks, slots = packing.experts.shape
     node = np.arange(ranks) // (ranks_per_node or ranks)
+    if ranks * slots**2 > _MOST_CANDIDATES:
+        return
     bundles = [np.arange(slots)[:, None]]
     if 2 <= slots <= _MOST_SLOTS_FOR_PAIRS:
         bundles.append(np.array(list(combinations(range(slots), 2))))

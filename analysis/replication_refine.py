@@ -21,8 +21,8 @@ _CLOSED_PIECE: Final = 1e9
 _WORTH: Final = 1 - 1e-9
 _STALLS: Final = {1: 6, 2: 20}
 """Rounds without a lower fullest rank after which a row is left, by the copies that move together."""
-_CACHED_PAIRS: Final = 256
-"""Pairs of ranks looked at together: few enough for their table to stay in the processor's cache."""
+_CACHED: Final = 60_000
+"""Candidates looked at together: few enough for their table to stay in the processor's cache."""
 
 
 def refine(
@@ -118,9 +118,10 @@ def _nearest(wanted: Float32Array, offered: Float32Array) -> IntArray:
     """Find where the two nearest numbers of each row stand, in the flat table of both: int64 ``[rows]``."""
     rows, slots = wanted.shape
     nearest = np.empty(rows, dtype=np.int64)
-    miss = np.empty((min(rows, _CACHED_PAIRS), slots, slots), dtype=np.float32)
-    for at in range(0, rows, _CACHED_PAIRS):
-        part = slice(at, min(at + _CACHED_PAIRS, rows))
+    pairs = max(1, _CACHED // slots**2)
+    miss = np.empty((min(rows, pairs), slots, slots), dtype=np.float32)
+    for at in range(0, rows, pairs):
+        part = slice(at, min(at + pairs, rows))
         there = miss[: part.stop - at]
         np.subtract(wanted[part, :, None], offered[part, None, :], out=there)
         np.abs(there, out=there)

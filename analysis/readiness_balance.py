@@ -43,11 +43,13 @@ def judge_balance(
             yield ratio.not_checked(f"{why}.")
             yield hot.not_checked(f"{why}.")
             continue
-        yield _judge_ratio(rules, load, ratio, settings)
-        yield _judge_hot(rules, load, hot)
+        yield _judge_ratio(rules, load, ratio, settings, group.plan_options)
+        yield _judge_hot(rules, load, hot, group.plan_options)
 
 
-def _judge_ratio(rules: BalanceRules, load: LoadAssessment, subject: Subject, settings: Settings) -> Check:
+def _judge_ratio(
+    rules: BalanceRules, load: LoadAssessment, subject: Subject, settings: Settings, plan_options: str
+) -> Check:
     imbalance, placement = load.imbalance, load.placement
     if imbalance is None or placement is None:
         return subject.not_checked(
@@ -58,7 +60,7 @@ def _judge_ratio(rules: BalanceRules, load: LoadAssessment, subject: Subject, se
         return subject.not_checked(
             f"Too little load: a rank has {words.compact(float(imbalance.rank_loads.mean()))} assignments "
             f"in a layer, and {settings.min_mean_rank_load:g} independent ones are needed for a verdict.",
-            "Look at a longer --window.",
+            "Look at a longer --window, or record more passes.",
         )
     net = np.where(has_verdict, imbalance.net_ratio, -np.inf)
     worst = int(net.argmax())
@@ -71,7 +73,7 @@ def _judge_ratio(rules: BalanceRules, load: LoadAssessment, subject: Subject, se
         rules.acceptable_imbalance_ratio,
         _UNITS[measure],
         evidence=_describe_worst(load, imbalance, placement, worst, num_over),
-        action=_remedy(rules.action, load, worst),
+        action=_remedy(rules.action, load, plan_options),
     )
 
 
@@ -100,7 +102,7 @@ def _describe_worst(
     return f"{text}."
 
 
-def _judge_hot(rules: BalanceRules, load: LoadAssessment, subject: Subject) -> Check:
+def _judge_hot(rules: BalanceRules, load: LoadAssessment, subject: Subject, plan_options: str) -> Check:
     hot, limits = load.hot_experts, rules.hot_experts
     if load.placement is None:
         return subject.not_checked(
@@ -109,7 +111,7 @@ def _judge_hot(rules: BalanceRules, load: LoadAssessment, subject: Subject) -> C
     if np.isnan(load.design_effect).all():
         return subject.not_checked(
             "Nearly all the load lies in one interval, so chance cannot be told from heat.",
-            "Look at a longer --window, or at a recording of more passes.",
+            "Look at a longer --window, or record more passes.",
         )
     harmful = hot.top(hot.num_harmful)
     found = f"{words.count(len(hot), 'expert')} above {limits.times_median:g} × the median"
@@ -126,7 +128,7 @@ def _judge_hot(rules: BalanceRules, load: LoadAssessment, subject: Subject) -> C
         limits.max_harmful,
         Unit.EXPERTS,
         evidence=text,
-        action=_remedy(rules.action, load, harmful[0] if harmful else None),
+        action=_remedy(rules.action, load, plan_options, harmful[0] if harmful else None),
     )
 
 
@@ -140,12 +142,12 @@ def _describe_expert(one: HotExpert, placement: PlacementSnapshot, load: LoadAss
     )
 
 
-def _remedy(remedy: Remedy, load: LoadAssessment, worst: int | HotExpert | None) -> str:
-    service = load.window.scope.service
+def _remedy(remedy: Remedy, load: LoadAssessment, plan_options: str, worst: HotExpert | None = None) -> str:
     if remedy is Remedy.REBALANCE:
-        return f"Move experts: `moescope plan --service {service} --max-moved 0.05`."
+        return f"Move experts: `moescope plan {plan_options} --max-moved 5%`."
     if remedy is Remedy.ALERT:
-        return f"Tell who operates {service}; `moescope report hotspots --service {service}` has the rest."
-    which = f"expert {worst.expert} of layer {worst.layer}" if isinstance(worst, HotExpert) else "hot experts"
+        service = load.window.scope.service
+        return f"Tell who operates {service}; `moescope report hotspots` has the rest."
+    which = "hot experts" if worst is None else f"expert {worst.expert} of layer {worst.layer}"
     ranks = 0 if load.placement is None else load.placement.ep_size
-    return f"Give {which} more copies: `moescope plan --service {service} --redundant-experts {ranks}`."
+    return f"Give {which} more copies: `moescope plan {plan_options} --redundant-experts {ranks}`."

@@ -83,7 +83,7 @@ class Subject:
         self, measured: float, bound: Bound, limit: float, unit: Unit, *, evidence: str, action: str
     ) -> Check:
         """Judge a value by its limit; ``action`` is kept where it fails."""
-        measured = max(measured, 0.0)  # a share of nothing may come as a negative zero
+        measured = max(0.0, measured)  # a share of nothing may come as a negative zero
         is_within = {
             Bound.AT_MOST: measured <= limit,
             Bound.AT_LEAST: measured >= limit,

@@ -23,16 +23,14 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowWorker:
-    """A rank, or a node of several, that takes longer than the others now.
+    """A rank, or a node or link of several, that the others wait for now.
 
     Attributes:
-        times_others: how many times as long.
-        evidence: what shows it.
+        evidence: what shows it, sentences.
         action: what to do.
     """
 
     ranks: tuple[int, ...]
-    times_others: float
     evidence: str
     action: str
 
@@ -75,11 +73,12 @@ class GroupEvidence:
     """One expert-parallel group.
 
     Attributes:
+        plan_options: how `moescope plan` is told of the same load.
         loads: by phase, judged under the protocol's limits; those with data.
         is_placement_assumed: nobody said where the experts are; they are taken in order.
         top_k: experts per token.
         tokens_per_request: output tokens of the mean request.
-        slow_workers: who is slow now, none if empty.
+        slow_workers: who is slow now, the costliest first; none if empty.
         when_slow, when_down: latency if a rank became ``factor`` times slower, or failed.
         ages: of each number, by rank: seconds since the newest; empty where none ever came.
         pools: newest memory by rank.
@@ -87,6 +86,7 @@ class GroupEvidence:
     """
 
     ep_group: str
+    plan_options: str
     loads: Mapping[Phase, LoadAssessment] | Unknown
     is_placement_assumed: bool = False
     top_k: int | Unknown

@@ -191,7 +191,7 @@ def _busiest(loss: WorkerLoss, placement: PlacementSnapshot | None, row: int) ->
 
 def judge_worker_slow(rules: WorkerSlowRules, group: GroupEvidence, scope: str) -> Iterator[Check]:
     """Is a worker slow now, and what if one were?"""
-    yield _slow_now(rules, group, Subject(Section.PARTIAL_FAILURE, "worker_slow.factor", scope))
+    yield _slow_now(rules, group, Subject(Section.PARTIAL_FAILURE, "worker_slow", scope))
     forecast = group.when_slow
     if rules.max_token_share is not None:
         subject = Subject(Section.PARTIAL_FAILURE, "worker_slow.max_token_share", scope)
@@ -215,13 +215,9 @@ def _slow_now(rules: WorkerSlowRules, group: GroupEvidence, subject: Subject) ->
     if not wanted:
         which = "No rank is" if rules.rank is None else f"Rank {rules.rank} is not"
         return subject.state(is_fine=True, evidence=f"{which} slower than the others now.", action="")
-    worst = max(wanted, key=lambda one: one.times_others)
-    more = f" {len(wanted) - 1} more are slow." if len(wanted) > 1 else ""
-    return subject.compare(
-        *(worst.times_others, Bound.AT_MOST, rules.factor, Unit.TIMES),
-        evidence=f"{worst.evidence}{more}",
-        action=worst.action,
-    )
+    worst, others = wanted[0], len(wanted) - 1
+    more = f" {words.count(others, 'other')} {'is' if others == 1 else 'are'} slow too." if others else ""
+    return subject.state(is_fine=False, evidence=f"{worst.evidence}{more}", action=worst.action)
 
 
 def _delays(

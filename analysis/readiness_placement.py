@@ -16,11 +16,13 @@ from moescope.analysis.readiness_protocol import PlacementRules
 from moescope.schemas.records import IntArray
 
 _CHECKS = ("total_experts", "workers", "experts_per_worker", "redundant_experts", "failover_strategy")
-_NO_PLACEMENT = "no rank has said which experts it holds"
+_NO_PLACEMENT = "No rank has said which experts it holds."
 _SEND_PLACEMENT = (
     "Attach moescope to every rank; each sends its placement with its first window. "
     "`moescope report quality` shows who reports."
 )
+_NOT_RECORDED = "The recording does not say where the experts are."
+_GIVE_PLACEMENT = "Give the placement that was in use with --placement FILE."
 
 
 def judge_placement(
@@ -42,8 +44,13 @@ def judge_placement(
     load = next(iter(group.loads.values()))
     yield _total(rules, load, Subject(Section.EXPERT_PLACEMENT, "total_experts", scope))
     if load.placement is None or group.is_placement_assumed:
+        why = (
+            (_NOT_RECORDED, _GIVE_PLACEMENT)
+            if group.is_placement_assumed
+            else (_NO_PLACEMENT, _SEND_PLACEMENT)
+        )
         for name in _CHECKS[1:]:
-            yield Subject(Section.EXPERT_PLACEMENT, name, scope).not_checked(_NO_PLACEMENT, _SEND_PLACEMENT)
+            yield Subject(Section.EXPERT_PLACEMENT, name, scope).not_checked(*why)
         return
     layers, placement = load.window.layers, load.placement
     yield _workers(rules, placement, Subject(Section.EXPERT_PLACEMENT, "workers", scope))

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from moescope.analysis import words
-from moescope.analysis.assessment import LoadAssessment, read_assessment
+from moescope.analysis.assessment import read_assessment
 from moescope.analysis.distribution import read_distributions
-from moescope.analysis.expert_load import list_scopes
-from moescope.analysis.memory import read_pool_memory
-from moescope.analysis.readiness_evidence import GroupEvidence, ReadinessEvidence, Unknown
+from moescope.analysis.expert_load import LoadScope, list_scopes
+from moescope.analysis.front_ends import read_front_ends
+from moescope.analysis.memory import PoolMemory, read_pool_memory
+from moescope.analysis.readiness_delay import read_slow_forecast
+from moescope.analysis.readiness_evidence import (
+    DelayForecast,
+    GroupEvidence,
+    ReadinessEvidence,
+    Room,
+    Unknown,
+)
 from moescope.analysis.readiness_protocol import ExpertMetric, ReadinessProtocol
+from moescope.analysis.readiness_room import read_room
 from moescope.analysis.requests import REQUEST_METRICS, Goodput, pick_request_latency, read_goodput
 from moescope.analysis.span import Deployment, Span, cover, list_deployments
 from moescope.analysis.store import Store
-from moescope.schemas.attributes import Phase
 from moescope.schemas.coverage import COVERAGE, Engine, Fill
 from moescope.schemas.errors import UsageError
 from moescope.schemas.metrics import EXPERT_FAILOVERS
 from moescope.schemas.settings import Settings
 
-_NOT_PREDICTED: Final = Unknown("Nothing predicts that delay yet.")
+_NOT_ASKED: Final = Unknown("The protocol does not ask.")
+_NO_LOAD: Final = Unknown("No expert load is stored: no rank reports which experts its tokens take.")
+_NOT_PREDICTED: Final = Unknown(
+    "What a lost worker does to latency is not predicted: it depends on how the engine takes its work over."
+)
 
 
 def limits_of(protocol: ReadinessProtocol, settings: Settings) -> Settings:
@@ -104,35 +116,53 @@ def _read_group(  # noqa: PLR0917 - what is read once for all groups is handed o
     ((top_k, engines),) = [
         (row["top_k"], row["engines"]) for row in store.query("expert_top_k", **of_group).to_pylist()
     ]
+    scopes = [
+        scope
+        for scope in list_scopes(store)
+        if (scope.service, scope.ep_group) == (deployment.service, ep_group)
+    ]
+    pools = read_pool_memory(store, span, limits)
     return GroupEvidence(
         ep_group=ep_group,
-        loads=_loads(store, deployment, ep_group, protocol, limits),
+        plan_options=f"--service {deployment.service}",
+        loads={
+            scope.phase: read_assessment(store, scope, protocol.window_seconds, limits) for scope in scopes
+        }
+        or _NO_LOAD,
         top_k=top_k or Unknown("No expert load is stored of the last hours."),
         tokens_per_request=(
             goodput.output_tokens / goodput.requests
             if goodput.requests
             else Unknown("No request finished in the window, so its length is unknown.")
         ),
-        slow_workers=Unknown("Nothing looks for slow workers yet."),
-        when_slow=_NOT_PREDICTED,
+        slow_workers=Unknown("Slow workers are not looked for yet."),
+        when_slow=_when_slow(store, scopes, protocol, limits),
         when_down=_NOT_PREDICTED,
         ages=_ages(store, of_group, engines),
-        pools=read_pool_memory(store, span, limits),
-        room=Unknown("Nothing counts the requests that fit yet."),
+        pools=pools,
+        room=_room(store, span, pools, limits, protocol),
     )
 
 
-def _loads(
-    store: Store, deployment: Deployment, ep_group: str, protocol: ReadinessProtocol, limits: Settings
-) -> Mapping[Phase, LoadAssessment] | Unknown:
-    scopes = [
-        scope
-        for scope in list_scopes(store)
-        if (scope.service, scope.ep_group) == (deployment.service, ep_group)
-    ]
-    if not scopes:
-        return Unknown("No expert load is stored: no rank reports which experts its tokens take.")
-    return {scope.phase: read_assessment(store, scope, protocol.window_seconds, limits) for scope in scopes}
+def _room(
+    store: Store, span: Span, pools: PoolMemory, limits: Settings, protocol: ReadinessProtocol
+) -> tuple[Room, ...] | Unknown:
+    wanted = None if protocol.memory is None else protocol.memory.requests_that_fit
+    if wanted is None:
+        return _NOT_ASKED
+    return read_room(store, span, pools, limits, wanted)
+
+
+def _when_slow(
+    store: Store, scopes: Sequence[LoadScope], protocol: ReadinessProtocol, limits: Settings
+) -> DelayForecast | Unknown:
+    rules = None if protocol.partial_failure is None else protocol.partial_failure.worker_slow
+    if (
+        rules is None
+        or (rules.max_token_share, rules.max_ttft_seconds, rules.max_tpot_seconds) == (None,) * 3
+    ):
+        return _NOT_ASKED
+    return read_slow_forecast(store, scopes, protocol.window_seconds, limits, rules)
 
 
 def _ages(
@@ -160,7 +190,7 @@ def _no_failovers(engines: list[str]) -> Unknown:
 
 
 def _front_ends(store: Store, span: Span) -> Mapping[str, int] | Unknown:
-    rows = store.query("requests_by_front_end", **span.params()).to_pylist()
-    if not rows:
+    found = read_front_ends(store, span)
+    if not found:
         return Unknown("No front end reported a finished request in the window.")
-    return {row["instance"]: row["requests"] for row in rows}
+    return {one.instance: one.requests for one in found}

@@ -79,6 +79,7 @@ def evidence_of_recording(
         source += f"; no placement is given, so experts are taken in order on {placement.ep_size} workers"
     group = GroupEvidence(
         ep_group="0",
+        plan_options=f"--from-counts {files[0]} --ranks {placement.ep_size}",
         loads={one: _assess(counts, one, placement, limits) for one in counts.tokens},
         is_placement_assumed=is_assumed,
         top_k=counts.top_k,

@@ -6,6 +6,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any, Final
 
 from moescope.analysis import words
@@ -58,11 +59,12 @@ def _heading(readiness: Readiness, width: int, paint: Any) -> Iterator[str]:
 
 def _details(title: str, checks: list[Check], width: int, paint: Any) -> Iterator[str]:
     yield paint(checks[0].status, title)
-    for check in checks:
-        yield _fill(f"{_name(check)}{_comparison(check)}", width, _INDENT, first="  ")
-        yield _fill(check.evidence, width, _INDENT)
-        if check.action:
-            yield _fill(f"→ {check.action}", width, f"{_INDENT}  ", first=_INDENT)
+    for (evidence, action), alike in groupby(checks, key=lambda check: (check.evidence, check.action)):
+        for check in alike:
+            yield _fill(f"{_name(check)}{_comparison(check)}", width, _INDENT, first="  ")
+        yield _fill(evidence, width, _INDENT)
+        if action:
+            yield _fill(f"→ {action}", width, f"{_INDENT}  ", first=_INDENT)
 
 
 def _fill(text: str, width: int, indent: str, first: str | None = None) -> str:
@@ -87,7 +89,7 @@ def _comparison(check: Check) -> str:
 
 
 def _measured(check: Check) -> str:
-    return "" if check.measured is None else _amount(check.measured, check.unit)
+    return "fine" if check.measured is None else _amount(check.measured, check.unit)
 
 
 def _limit(check: Check) -> str:
@@ -108,6 +110,8 @@ def _unit(check: Check) -> str:
 
 
 def _amount(value: float, unit: Unit | None) -> str:
+    if math.isinf(value):
+        return "without end"
     if unit is Unit.SHARE:
         return words.percent(value)
     if unit is Unit.SECONDS:
@@ -124,7 +128,7 @@ def _clean(text: str) -> str:
 
 def _is_forecast(check: Check) -> bool:
     """What is wrong now comes before what would be wrong if something failed."""
-    return check.section is Section.PARTIAL_FAILURE and check.name != "worker_slow.factor"
+    return check.section is Section.PARTIAL_FAILURE and check.name != "worker_slow"
 
 
 def _how_far_beyond(check: Check) -> float:

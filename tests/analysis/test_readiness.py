@@ -66,9 +66,9 @@ def group(**changes) -> GroupEvidence:
     nothing = {
         field.name: NOTHING
         for field in dataclasses.fields(GroupEvidence)
-        if field.name not in {"ep_group", "is_placement_assumed"}
+        if field.name not in {"ep_group", "plan_options", "is_placement_assumed"}
     }
-    return GroupEvidence(**{"ep_group": "0", **nothing, **changes})
+    return GroupEvidence(**{"ep_group": "0", "plan_options": "--service known", **nothing, **changes})
 
 
 def judge(values: dict, *groups: GroupEvidence, strict: bool = False, **changes):
@@ -263,16 +263,19 @@ def test_only_the_ranks_that_are_asked_for_are_lost():
 
 
 def test_a_slow_worker_is_named_and_another_rank_is_not_asked_for():
-    slow = SlowWorker(ranks=(5,), times_others=2.5, evidence="Rank 5 is slow.", action="Look at it.")
-    one = group(slow_workers=(slow,))
-    anybody = judge({"partial_failure": {"worker_slow": {"factor": 1.5}}}, one)
-    lenient = judge({"partial_failure": {"worker_slow": {"factor": 3}}}, one)
-    other = judge({"partial_failure": {"worker_slow": {"rank": 4}}}, one)
+    slow = SlowWorker(ranks=(5,), evidence="Rank 5 is slow.", action="Look at it.")
+    node = SlowWorker(ranks=(6, 7), evidence="A node is slow.", action="Look at its link.")
+    one = group(slow_workers=(slow, node))
+    anybody = check(judge({"partial_failure": {"worker_slow": {}}}, one), "worker_slow")
+    other = check(judge({"partial_failure": {"worker_slow": {"rank": 4}}}, one), "worker_slow")
+    last = check(judge({"partial_failure": {"worker_slow": {"rank": 7}}}, one), "worker_slow")
+    none = check(judge({"partial_failure": {"worker_slow": {}}}, group(slow_workers=())), "worker_slow")
 
-    found = check(anybody, "worker_slow.factor")
-    assert (found.status, found.measured, found.evidence) == (FAILED, 2.5, "Rank 5 is slow.")
-    assert check(lenient, "worker_slow.factor").status is PASSED
-    assert check(other, "worker_slow.factor").evidence == "Rank 4 is not slower than the others now."
+    assert (anybody.status, anybody.action) == (FAILED, "Look at it.")
+    assert anybody.evidence == "Rank 5 is slow. 1 other is slow too."
+    assert (other.status, other.evidence) == (PASSED, "Rank 4 is not slower than the others now.")
+    assert last.evidence == "A node is slow."
+    assert none.evidence == "No rank is slower than the others now."
 
 
 def test_a_predicted_delay_is_held_against_its_limit():

@@ -72,7 +72,7 @@ def test_a_recording_answers_for_the_load_and_says_what_it_cannot(tmp_path: Path
         "acceptable_imbalance_ratio": "failed",
         "hot_experts": "failed",
         "worker_down.max_traffic_share": "passed",
-        **dict.fromkeys(("worker_slow.factor", "router_down.max_ttft"), "not_checked"),
+        **dict.fromkeys(("worker_slow", "router_down.max_ttft"), "not_checked"),
         **dict.fromkeys(("activation_count_per_minute", "latency", "memory"), "not_checked"),
         **dict.fromkeys(("failover_count", "max_used_ratio", "min_share"), "not_checked"),
     }
@@ -131,7 +131,7 @@ def answer_of(*checks: Check, strict: bool = False) -> Readiness:
     return Readiness(make_protocol({"name": "known\x00 \ud800 & <rules>"}), "source \x1b", checks, strict)
 
 
-SLOW = Subject(Section.PARTIAL_FAILURE, "worker_slow.factor").compare(
+SLOW = Subject(Section.PARTIAL_FAILURE, "worker_slow").compare(
     2.5, Bound.AT_MOST, 1.5, Unit.TIMES, evidence="Rank 5 is slow.\x08", action="Look at it."
 )
 GOOD = Subject(Section.GOODPUT, "min_share").compare(
@@ -182,9 +182,27 @@ def test_text_says_what_is_wrong_now_first_and_is_no_wider_than_asked():
     assert text.startswith("NOT READY")
     order = [text.index(word) for word in ("worker_slow", "worker_down", "max_used_ratio", "goodput")]
     assert order == sorted(order)
-    assert "worker_slow.factor: 2.50 ×, at most 1.50 × is asked for" in " ".join(text.split())
+    assert "worker_slow: 2.50 ×, at most 1.50 × is asked for" in " ".join(text.split())
     assert max(map(len, text.splitlines()[1:])) <= 72
     assert not [sign for sign in "\x00\x08\x1b" if sign in text]
+
+
+def test_what_grows_without_end_is_said_and_is_no_number_of_json():
+    delay = Subject(Section.PARTIAL_FAILURE, "worker_slow.max_ttft").compare(
+        *(float("inf"), Bound.AT_MOST, 2.0, Unit.SECONDS), evidence="Rank 5.", action="Do."
+    )
+
+    assert "without end, at most 2 s is asked for" in as_text(answer_of(delay), 100)
+    assert as_dict(answer_of(delay))["checks"][0]["measured"] is None
+    assert b'value="inf"' in as_junit(answer_of(delay))
+
+
+def test_checks_of_one_reason_say_it_once():
+    two = [
+        Subject(Section.EXPERT_METRICS, name).not_checked("Nobody says.") for name in ("latency", "memory")
+    ]
+
+    assert as_text(answer_of(*two), 100).count("Nobody says.") == 1
 
 
 def test_colour_is_only_where_it_is_asked_for():

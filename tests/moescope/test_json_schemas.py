@@ -25,7 +25,6 @@ __all__ = ["page_server"]
 
 DUMPS = Path(__file__).parent.parent / "collector" / "recordings" / "dumps"
 NUMBERS = {"number", "integer"}
-WITHOUT_YET = {"hotspots", "imbalance", "memory"} - {*report_names()}
 
 
 def commands_with_json(name: str, command: Any) -> Iterator[str]:
@@ -58,7 +57,7 @@ def _validator(schema: dict) -> Draft202012Validator:
 
 @pytest.mark.parametrize("command", [*commands_with_json("", get_command(app))])
 def test_every_command_that_prints_json_has_a_schema(command: str):
-    assert schema_of_command(command) in {*report_names(), *WITHOUT_YET}
+    assert schema_of_command(command) in report_names()
 
 
 @pytest.mark.parametrize("name", report_names())

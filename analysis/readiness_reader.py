@@ -22,6 +22,7 @@ from moescope.analysis.readiness_evidence import (
 )
 from moescope.analysis.readiness_protocol import ExpertMetric, ReadinessProtocol
 from moescope.analysis.readiness_room import read_room
+from moescope.analysis.readiness_slow import read_slow_workers
 from moescope.analysis.requests import REQUEST_METRICS, Goodput, pick_request_latency, read_goodput
 from moescope.analysis.span import Deployment, Span, cover, list_deployments
 from moescope.analysis.store import Store
@@ -135,7 +136,7 @@ def _read_group(  # noqa: PLR0917 - what is read once for all groups is handed o
             if goodput.requests
             else Unknown("No request finished in the window, so its length is unknown.")
         ),
-        slow_workers=Unknown("Slow workers are not looked for yet."),
+        slow_workers=read_slow_workers(store, span, limits),
         when_slow=_when_slow(store, scopes, protocol, limits),
         when_down=_NOT_PREDICTED,
         ages=_ages(store, of_group, engines),

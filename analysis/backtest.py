@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from moescope.analysis.forecast import forecast_load
 from moescope.analysis.frozen import lock
 from moescope.analysis.gain_spread import Spread, spread_of
 from moescope.analysis.imbalance import estimate_noise_floor, subtract_noise_floor
@@ -76,13 +75,25 @@ class Backtest:
         return _mean_over_layers(self.ratio_before - self.ratio_after)
 
 
+def last_window(tokens_per_window: IntArray) -> FloatArray:
+    """Plan for the last window as it was: float64 ``[layers, experts]``."""
+    last: FloatArray = tokens_per_window[-1].astype(np.float64)
+    return last
+
+
+def sum_of_windows(tokens_per_window: IntArray) -> FloatArray:
+    """Plan for all windows together: float64 ``[layers, experts]``."""
+    total: FloatArray = tokens_per_window.sum(axis=0, dtype=np.float64)
+    return total
+
+
 def backtest(
     tokens_per_window: IntArray,
     before: Placement,
     make_plan: Callable[[FloatArray], Placement],
     *,
     design_effect: FloatArray,
-    plan_from_forecast: bool = False,
+    plan_for: Callable[[IntArray], FloatArray] = last_window,
     min_gain: float = SMALLEST_GAIN,
     progress: Callable[[int, int], None] | None = None,
 ) -> Backtest:
@@ -94,7 +105,8 @@ def backtest(
         make_plan: gets tokens float64 ``[layers, experts]``, gives a placement. It must not know later
             windows.
         design_effect: float64 ``[layers]``, D within a window; NaN counts as 1.
-        plan_from_forecast: plan on the forecast from all windows so far, and not on the last alone.
+        plan_for: makes of the windows so far, ``[windows, layers, experts]``, the tokens that are planned
+            for: the last window, :func:`sum_of_windows`, or a forecast. The same as for the plan in question.
         min_gain: net gain below which a plan is not worth it.
         progress: called with pairs that are done and pairs in all.
 
@@ -108,8 +120,7 @@ def backtest(
     bound = np.full(ratios.shape[1:], np.nan)
     for done, window in enumerate(pairs):
         seen, scored = tokens_per_window[: window + 1], tokens_per_window[window + 1]
-        last = seen[-1].astype(np.float64)
-        plan = make_plan(forecast_load(seen, design_effect).tokens if plan_from_forecast else last)
+        plan = make_plan(plan_for(seen))
         known = scored.any(axis=1)
         for row, placement in enumerate((before, plan)):
             ratios[row, done] = np.where(known, balance_ratio(scored, placement), np.nan)

@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from moescope.analysis.backtest import Backtest, backtest
+from moescope.analysis.backtest import Backtest, backtest, sum_of_windows
+from moescope.analysis.forecast import forecast_load
 from moescope.analysis.imbalance import estimate_noise_floor
 from moescope.analysis.plan_result import PlanResult, SmallChange
 from moescope.analysis.replan import align_slots, replan
@@ -21,7 +22,7 @@ from moescope.planning.load import PlanLoad
 from moescope.planning.request import PlanRequest
 from moescope.planning.windows import PlannedFor, choose_load, group_windows
 from moescope.schemas.errors import UsageError
-from moescope.schemas.records import FloatArray
+from moescope.schemas.records import FloatArray, IntArray
 from moescope.schemas.topology import EMPTY_SLOT, Placement
 
 Progress = Callable[[str, int, int | None], None]
@@ -186,9 +187,12 @@ class _Making:
             self.start.placement,
             lambda tokens: self._placement(tokens, plan_replication(tokens, quick).placement),
             design_effect=self._design_effect(),
-            plan_from_forecast=self.load.is_forecast_fair,
+            plan_for=self._forecast if self.load.is_forecast_fair else sum_of_windows,
             progress=lambda done, total: self.progress("back-testing", done, total),
         )
+
+    def _forecast(self, tokens_per_window: IntArray) -> FloatArray:
+        return forecast_load(tokens_per_window, self.load.design_effect).tokens
 
     def _small_change(self, tokens: FloatArray, planned: Placement) -> SmallChange | None:
         """A few moves instead, where the plan moves many and what is there is known."""

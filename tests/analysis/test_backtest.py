@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from moescope.analysis.backtest import BacktestVerdict, backtest
+from moescope.analysis.backtest import BacktestVerdict, backtest, last_window, sum_of_windows
+from moescope.analysis.forecast import forecast_load
 from moescope.analysis.gain_spread import spread_of
 from moescope.analysis.placement_score import balance_ratio
 from moescope.analysis.replan import replan
@@ -42,6 +43,20 @@ def test_a_plan_is_scored_on_the_window_after_it_only():
     assert result.gain_per_pair == pytest.approx([-7 / 60.5] * 3)
 
 
+def test_what_is_planned_for_is_made_of_the_windows_so_far():
+    windows = np.arange(1, 5)[:, None, None] * np.array([[[13, 23, 6, 79]]])
+    contiguous = placement_of([[0, 1, 2, 3]], ranks=2, experts=4)
+    seen = []
+
+    def note(tokens):
+        seen.append(tokens[0, 0])
+        return contiguous
+
+    backtest(windows, contiguous, note, design_effect=ONE, plan_for=sum_of_windows)
+
+    assert seen == [13, 39, 78]
+
+
 def test_a_standing_imbalance_is_worth_a_plan():
     shares = expected_shares("stationary", windows=9, layers=3, experts=64, seed=5)
     counts = count_tokens(shares, 200_000, seed=7)
@@ -60,10 +75,8 @@ def test_a_plan_from_the_forecast_does_better_on_noisy_windows():
     contiguous = placement_of([list(range(64))] * 3, ranks=8, experts=64)
 
     gains = [
-        backtest(
-            counts, contiguous, plan_for(8, 8), design_effect=np.ones(3), plan_from_forecast=forecast
-        ).gain_mean
-        for forecast in (False, True)
+        backtest(counts, contiguous, plan_for(8, 8), design_effect=np.ones(3), plan_for=what).gain_mean
+        for what in (last_window, lambda seen: forecast_load(seen, np.ones(3)).tokens)
     ]
 
     assert gains[1] > gains[0]

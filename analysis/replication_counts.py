@@ -18,7 +18,7 @@ def minimax_counts(load: FloatArray, copies: IntArray, most: int, least: IntArra
     ⌈load / x⌉ copies fit and none of them is one too many.
 
     Args:
-        load: float64 ``[rows, experts]``, falling along each row.
+        load: float64 ``[rows, experts]``, falling along each row unless ``least`` is given.
         copies: int64 ``[rows]``, copies to give, at least one per expert.
         most: copies of one expert at most; what would go beyond it is not given.
         least: int64 ``[rows, experts]``, copies that are given already; None is one each.
@@ -34,9 +34,11 @@ def minimax_counts(load: FloatArray, copies: IntArray, most: int, least: IntArra
         size[(size <= 0) | (spare <= 0)] = np.inf
         np.clip(np.ceil(load / size[:, None] - 1e-9), 1, most, out=counts, casting="unsafe")
         spare = np.minimum(copies, experts * most) - counts.sum(axis=1)
-    # With k copies to give, only the k heaviest of the experts with one copy can be in turn.
-    split = int(np.nonzero((counts > 1).any(axis=0))[0].max(initial=-1)) + 1
-    width = min(experts, split + int(spare.max(initial=0)))
+    width = experts
+    if least is None:
+        # With k copies to give, only the k heaviest of the experts with one copy can be in turn.
+        split = int(np.nonzero((counts > 1).any(axis=0))[0].max(initial=-1)) + 1
+        width = min(experts, split + int(spare.max(initial=0)))
     _give(load[:, :width], counts[:, :width], spare, most)
     left = np.minimum(copies, experts * most) - counts.sum(axis=1)
     if width < experts and left.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -24,13 +25,25 @@ _MOST_WORK: Final = 10_000_000
 _NEAR: Final = 2e-4
 
 
-def evolve(problem: Problem, packing: Packing, rows: IntArray, budget: TimeBudget) -> None:
+def evolve(
+    problem: Problem,
+    packing: Packing,
+    rows: IntArray,
+    budget: TimeBudget,
+    progress: Callable[[int], None],
+) -> None:
     """Improve some rows in place until they are near their bound or patience ends.
 
     Chance begins at the same seed each time: the same problem has the same solution.
+
+    Args:
+        problem: all rows.
+        packing: of all rows.
+        rows: int64, which ones to improve; those without spare copies are left alone.
+        budget: ends the search.
+        progress: called with the number of rows that still want improvement.
     """
-    spare = problem.copies > problem.load.shape[1]
-    rows = rows[spare[rows]]
+    rows = rows[problem.copies[rows] > problem.load.shape[1]]
     waited = np.zeros(len(rows), dtype=np.int64)
     random = np.random.default_rng(896)
     slots = max(1, len(rows)) * problem.ranks * int(problem.capacity.max())
@@ -58,6 +71,7 @@ def evolve(problem: Problem, packing: Packing, rows: IntArray, budget: TimeBudge
         waited = np.where(packing.worst[rows] < before, 0, waited + 1)
         kept = (waited < patience) & (packing.worst[rows] > problem.bound[rows] * (1 + _NEAR))
         rows, waited = rows[kept], waited[kept]
+        progress(len(rows))
 
 
 def _counts_of(packing: Packing, rows: IntArray, experts: int) -> IntArray:

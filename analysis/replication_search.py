@@ -53,7 +53,7 @@ def solve(problem: Problem, budget: TimeBudget, progress: Callable[[int], None])
         part = problem.take(rows)
         packing.keep_better(rows, _place(part, joint_counts(part, size, small)))
         progress(len(rows))
-    evolve(problem, packing, hard_rows(problem, packing), budget)
+    evolve(problem, packing, hard_rows(problem, packing), budget, progress)
     return packing
 
 

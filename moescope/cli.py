@@ -109,7 +109,20 @@ def serve(
             raise missing_extra(error, "the analysis", "server") from None
         return FleetJudge(store_dsn, settings)
 
-    server_app.run(settings, dsn=dsn, open_judge=open_judge)
+    limits: tuple[Any, ...] = ()
+    if settings.endpoints_file:
+        from moescope.checking.endpoints_file import read_endpoints
+
+        limits = read_endpoints(Path(settings.endpoints_file).expanduser())
+
+    def open_signals(store_dsn: str) -> Any:
+        try:
+            from moescope.analysis.signals import SignalReader
+        except ModuleNotFoundError as error:
+            raise missing_extra(error, "the analysis", "server") from None
+        return SignalReader(store_dsn, settings, limits)
+
+    server_app.run(settings, dsn=dsn, open_judge=open_judge, open_signals=open_signals)
 
 
 @app.command()

@@ -109,6 +109,18 @@ class Settings:
     fleet_page_max_series: int = _setting(
         50_000, low=100, help="Most series on /metrics that come from engines; more are left out and counted."
     )
+    signals_interval_seconds: float = _setting(
+        1.0, low=0.1, help="Time between two readings of the store for /v1/signals, at least."
+    )
+    signals_window_seconds: float = _setting(
+        300.0, low=60, help="How far back latency, prefix hits and cost on /v1/signals look."
+    )
+    signals_capacity_seconds: float = _setting(
+        1800.0, low=60, help="How far back /v1/signals looks for the best decode rate of an endpoint."
+    )
+    endpoints_file: str = _setting(
+        "", help="YAML file that says what each endpoint takes, for /v1/signals; docs/signals.md has one."
+    )
     token_file: str = _setting("", help="File with the bearer token that clients must send.")
     engine_memory_bytes: int = _setting(
         4 * 2**30, low=256 * 2**20, help="Upper limit of the embedded engine's memory."

@@ -39,6 +39,7 @@ from moescope.server.otlp_grpc import GrpcReceiver
 from moescope.server.otlp_http import HttpReceiver
 from moescope.server.own_metrics import OwnMetrics
 from moescope.server.remote_store import RemoteStore, redact
+from moescope.server.signals_page import OpenSignals, SignalsPage
 from moescope.server.sql_endpoint import SqlEndpoint
 from moescope.server.sql_runner import SqlRunner
 from moescope.server.store import Store
@@ -71,14 +72,20 @@ class Server:
         dsn: write into this ClickHouse (``http(s)://…``) instead of an embedded engine; there is no SQL
             endpoint then, since that ClickHouse has its own.
         open_judge: opens the analysis for the fleet's part of ``/metrics``; None leaves its numbers out.
+        open_signals: opens the analysis for ``/v1/signals``; None leaves it without an answer.
     """
 
     def __init__(
-        self, settings: Settings, dsn: str | None = None, open_judge: OpenJudge | None = None
+        self,
+        settings: Settings,
+        dsn: str | None = None,
+        open_judge: OpenJudge | None = None,
+        open_signals: OpenSignals | None = None,
     ) -> None:
         self.settings = settings
         self._dsn = dsn
         self._open_judge = open_judge
+        self._open_signals = open_signals
         self._stack = ExitStack()
         self.metrics = OwnMetrics()
         self.ports = Ports(0, 0, None, 0)
@@ -134,7 +141,8 @@ class Server:
         threads = settings.ingest_queue_requests + in_batches + _SPARE_THREADS
         executor = _executor(stack, threads, "moescope-receive")
         http = HttpReceiver(ingest, gate, settings, self.metrics, executor)
-        page = MetricsPage(self.metrics, fleet, store, gate)
+        signals = SignalsPage(settings, gate, self._open_signals)
+        page = MetricsPage(self.metrics, fleet, store, gate, signals)
         apps: dict[socket.socket, Any] = {sockets[OTLP_HTTP]: http.app, sockets[METRICS]: page.app}
         if sql is not None:
             apps[sockets[SQL]] = sql.app
@@ -154,6 +162,8 @@ class Server:
         if self._open_judge is not None:
             stack.callback(fleet.stop)
             fleet.start(self._open_judge, self._dsn or self._own_dsn(gate))
+        stack.callback(signals.stop)
+        signals.start(self._dsn or self._own_dsn(gate))
 
     def _open_store(self, stack: ExitStack, gate: Gate) -> tuple[Store, SqlEndpoint | None]:
         if self._dsn is not None:
@@ -189,7 +199,13 @@ class Server:
             raise port_error(self.settings, OTLP_GRPC, OSError(str(error))) from None
 
 
-def run(settings: Settings, *, dsn: str | None = None, open_judge: OpenJudge | None = None) -> None:
+def run(
+    settings: Settings,
+    *,
+    dsn: str | None = None,
+    open_judge: OpenJudge | None = None,
+    open_signals: OpenSignals | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM, then store what was taken and return.
 
     Raises:
@@ -201,7 +217,7 @@ def run(settings: Settings, *, dsn: str | None = None, open_judge: OpenJudge | N
         _LOG.info("%s: storing what was taken, then stopping", signal.Signals(number).name)
         stop.set()
 
-    server = Server(settings, dsn, open_judge)
+    server = Server(settings, dsn, open_judge, open_signals)
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with server:
@@ -232,7 +248,7 @@ def describe(server: Server, settings: Settings, dsn: str | None = None) -> list
         lines.append(f"data         {data_folder(settings)}")
     else:
         lines.append(f"SQL          not here: the data goes to {redact(dsn)}, ask there")
-    lines.append(f"health       http://{host}:{ports.metrics}/readyz, /healthz, /metrics")
+    lines.append(f"health       http://{host}:{ports.metrics}/readyz, /healthz, /metrics, /v1/signals")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""``/metrics`` for Prometheus, ``/healthz`` (the process lives) and ``/readyz`` (the store answers)."""
+"""``/metrics`` for Prometheus, ``/v1/signals`` for a gateway, ``/healthz`` and ``/readyz`` for probes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from moescope.schemas.errors import MoescopeError, UnauthenticatedError
 from moescope.server.access import Gate
 from moescope.server.fleet_page import FleetPage
 from moescope.server.own_metrics import OwnMetrics
+from moescope.server.signals_page import SignalsPage
 from moescope.server.store import Store
 
 _PLAIN = "text/plain; charset=utf-8"
@@ -22,7 +23,9 @@ _PLAIN = "text/plain; charset=utf-8"
 class MetricsPage:
     """The application behind the metrics port. The health pages ask for no token: probes have none."""
 
-    def __init__(self, metrics: OwnMetrics, fleet: FleetPage, store: Store, gate: Gate) -> None:
+    def __init__(
+        self, metrics: OwnMetrics, fleet: FleetPage, store: Store, gate: Gate, signals: SignalsPage
+    ) -> None:
         self._metrics = metrics
         self._fleet = fleet
         self._store = store
@@ -30,6 +33,7 @@ class MetricsPage:
         self.app = Starlette(
             routes=[
                 Route("/metrics", self._page),
+                Route("/v1/signals", signals.respond, methods=["GET"]),
                 Route("/healthz", _alive),
                 Route("/readyz", self._ready),
             ]

@@ -107,11 +107,13 @@ FROM (
     SELECT time, service, ep_group, one.1 AS name, '' AS word, toFloat64(assumeNotNull(one.2)) AS value
     FROM ${database}.cache_state
     ARRAY JOIN [
-        ('kda_free', greatest(toInt64(kda_slots_limit) - toInt64(kda_slots)
-            - if(kda_slots_limit = mla_blocks_limit, toInt64(mla_blocks), 0), 0)),
+        ('kda_free', if(kda_slots IS NULL OR kda_slots_limit IS NULL, NULL, greatest(
+            toInt64(kda_slots_limit) - toInt64(kda_slots)
+            - if(kda_slots_limit = mla_blocks_limit, toInt64(mla_blocks), 0), 0))),
         ('kda_limit', toInt64(kda_slots_limit)),
-        ('mla_free', greatest(toInt64(mla_blocks_limit) - toInt64(mla_blocks)
-            - if(kda_slots_limit = mla_blocks_limit, toInt64(kda_slots), 0), 0)),
+        ('mla_free', if(mla_blocks IS NULL OR mla_blocks_limit IS NULL, NULL, greatest(
+            toInt64(mla_blocks_limit) - toInt64(mla_blocks)
+            - if(kda_slots_limit = mla_blocks_limit, toInt64(kda_slots), 0), 0))),
         ('mla_limit', toInt64(mla_blocks_limit))
     ] AS one
     WHERE one.2 IS NOT NULL

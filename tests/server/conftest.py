@@ -65,12 +65,12 @@ def make_server(tmp_path_factory) -> Iterator:
     """Start a server with settings of the test's own; whoever ran before is stopped."""
     running: list[RunningServer] = []
 
-    def start(*, dsn: str | None = None, open_judge=None, **overrides) -> RunningServer:
+    def start(*, dsn: str | None = None, open_judge=None, open_signals=None, **overrides) -> RunningServer:
         while running:
             running.pop().stop()
         folder = str(tmp_path_factory.mktemp("data"))
         defaults = FREE_PORTS | {"data_dir": folder, "engine_memory_bytes": 2 * 2**30}
-        server = RunningServer(Settings(**defaults | overrides), dsn, open_judge)
+        server = RunningServer(Settings(**defaults | overrides), dsn, open_judge, open_signals)
         server.start()
         running.append(server)
         return server

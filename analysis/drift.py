@@ -17,8 +17,9 @@ from scipy.stats import chi2
 from moescope.analysis.frozen import lock, locked_int64
 from moescope.analysis.imbalance import BoolArray
 from moescope.schemas.records import FloatArray, IntArray
+from moescope.schemas.settings import Settings
 
-SIGNIFICANCE: Final = 1e-4
+SIGNIFICANCE: Final = Settings().drift_significance
 """p-value below which a layer has drifted: one false alarm in a hundred looks at a model of 92 layers."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.clustering import estimate_design_effect, sum_intervals
-from moescope.analysis.drift import Drift, measure_drift
+from moescope.analysis.drift import SIGNIFICANCE, Drift, measure_drift
 from moescope.analysis.imbalance import compute_rank_loads, judge_imbalance
 from moescope.analysis.imbalance_history import (
     ImbalanceHistory,
@@ -90,7 +90,9 @@ def read_trend(store: Store, assessment: LoadAssessment, settings: Settings) -> 
     history = judge_windows(windows, window.layers, placements, assessment.design_effect, settings)
     return ImbalanceTrend(
         history,
-        compare_halves(select_layers(windows, window.layers), assessment),
+        compare_halves(
+            *(select_layers(windows, window.layers), assessment), significance=settings.drift_significance
+        ),
         STEPS_OF_WINDOW * windows.seconds,
         regret_placement(assessment),
     )
@@ -106,7 +108,7 @@ def read_change(store: Store, assessment: LoadAssessment, settings: Settings) ->
     """
     windows = _read_steps(store, assessment, 2 * STEPS_OF_WINDOW, settings)
     tokens = select_layers(windows, assessment.window.layers)
-    drift = compare_halves(tokens, assessment)
+    drift = compare_halves(tokens, assessment, significance=settings.drift_significance)
     if drift is None or assessment.placement is None or assessment.imbalance is None:
         return None
     before = judge_imbalance(
@@ -120,7 +122,12 @@ def read_change(store: Store, assessment: LoadAssessment, settings: Settings) ->
     return LoadChange(drift, STEPS_OF_WINDOW * windows.seconds, float(rise.mean()) if len(rise) else 0.0)
 
 
-def compare_halves(tokens_per_step_layer_expert: IntArray, assessment: LoadAssessment) -> Drift | None:
+def compare_halves(
+    tokens_per_step_layer_expert: IntArray,
+    assessment: LoadAssessment,
+    *,
+    significance: float = SIGNIFICANCE,
+) -> Drift | None:
     """Compare the newest steps with as many before them; None where one side has no tokens.
 
     D is the larger one of the two sides: what one of them does within itself is no change between them.
@@ -128,6 +135,7 @@ def compare_halves(tokens_per_step_layer_expert: IntArray, assessment: LoadAsses
     Args:
         tokens_per_step_layer_expert: int64 ``[steps, layers, experts]``, the oldest first.
         assessment: of the newest steps.
+        significance: p-value below which a change is no chance.
     """
     earlier = tokens_per_step_layer_expert[-2 * STEPS_OF_WINDOW : -STEPS_OF_WINDOW]
     later = tokens_per_step_layer_expert[-STEPS_OF_WINDOW:]
@@ -135,7 +143,7 @@ def compare_halves(tokens_per_step_layer_expert: IntArray, assessment: LoadAsses
         return None
     sums = earlier.sum(axis=0)
     effect = np.fmax(assessment.design_effect, estimate_design_effect(sums, sum_intervals(earlier)))
-    return measure_drift(sums, later.sum(axis=0), effect)
+    return measure_drift(sums, later.sum(axis=0), effect, significance=significance)
 
 
 def regret_placement(assessment: LoadAssessment, *, max_layers: int | None = None) -> Regret | None:

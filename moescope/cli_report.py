@@ -50,7 +50,7 @@ def imbalance(
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """Show max/mean rank load per layer and phase, net of its noise floor."""
+    """Show max/mean rank load per layer, net of noise and over time; idle and activated experts; drift."""
     _print_report(
         dsn,
         as_json,

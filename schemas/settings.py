@@ -186,6 +186,9 @@ class Settings:
         high=1,
         help="An expert that was never chosen is dead where one at this part of the median would not be.",
     )
+    drift_significance: float = _setting(
+        1e-4, low=0, high=1, help="p-value below which a layer uses its experts differently than before."
+    )
     replan_min_gain: float = _setting(
         0.05,
         low=0,

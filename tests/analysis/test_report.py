@@ -2,10 +2,12 @@
 
 import json
 
+import jsonschema
 import pytest
 
 from moescope.analysis import report
 from moescope.schemas.attributes import Phase
+from moescope.schemas.report_schema import read_report_schema
 from moescope.schemas.settings import Settings
 from tests.analysis.known_workloads import KnownFleet
 
@@ -51,6 +53,13 @@ def test_imbalance_lists_every_layer_in_json_and_the_worst_first_in_text(store):
     heading = next(number for number, line in enumerate(section) if line.startswith("layer  max/mean"))
     assert section[heading + 1].split()[0] == "3"
     assert max(map(len, answer.to_text(100).splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", ["hotspots", "imbalance"])
+def test_answers_of_a_fleet_with_hot_experts_are_what_their_schema_says(store, name):
+    answer = getattr(report, name)(store, **WINDOW).to_dict()
+    jsonschema.Draft202012Validator(read_report_schema(name)).validate(json.loads(json.dumps(answer)))
+    assert answer["scopes"][0]["assignments"] > 0
 
 
 def test_quality_shows_that_counts_equal_tokens_times_top_k_times_layers(store):

@@ -17,7 +17,7 @@ CREATE VIEW IF NOT EXISTS ${database}.routing_signals ${on_cluster} (
     decode_tokens_per_second Nullable(Float64) COMMENT 'output tokens computed a second, over all ranks',
     kda_slots_free Nullable(UInt64) COMMENT 'KDA state slots that nobody holds, over the ranks that report caches',
     kda_slots_limit Nullable(UInt64) COMMENT 'KDA state slots that exist, over the same ranks',
-    mla_blocks_free Nullable(UInt64) COMMENT 'MLA KV cache blocks that nobody holds, over the ranks that report caches; never to be added to KDA state slots',
+    mla_blocks_free Nullable(UInt64) COMMENT 'MLA KV cache blocks that nobody holds, over the ranks that report caches, never to be added to KDA state slots',
     mla_blocks_limit Nullable(UInt64) COMMENT 'MLA KV cache blocks that exist, over the same ranks',
     requests_running Nullable(Float64) COMMENT 'requests being computed, mean over the minute',
     requests_waiting Nullable(Float64) COMMENT 'requests queued, mean over the minute',

@@ -58,9 +58,19 @@ def _judge_age(metric: ExpertMetric, ages: Mapping[int, float], max_age: float, 
     return subject.compare(
         *(max(ages[oldest], 0.0), Bound.AT_MOST, max_age, Unit.SECONDS),
         evidence=f"{text}.",
-        action=f"{words.listed('rank', late)} fell silent or hangs: `moescope report quality`."
+        action=_find_out(late, len(ages)),
+    )
+
+
+def _find_out(late: list[int], num_ranks: int) -> str:
+    if len(late) == num_ranks:
+        return (
+            "Nothing new comes from any rank: does the fleet run, and does its endpoint? `moescope doctor`."
+        )
+    return (
+        f"Nothing new comes from {words.listed('rank', late).lower()}: `moescope report quality`."
         if late
-        else "",
+        else ""
     )
 
 

@@ -45,8 +45,8 @@ def _fields(root: dict[str, Any], schema: dict[str, Any], path: str) -> Iterator
 def _field(root: dict[str, Any], schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
     resolved = _resolve(root, schema)
     text = schema.get("description") or resolved.get("description", "")
-    is_unnamed_row = path.endswith(("[]", "{}")) and not text
-    if not is_unnamed_row:
+    is_told_by_its_parts = "properties" in resolved or path.endswith(("[]", "{}"))
+    if text or not is_told_by_its_parts:
         yield path, _kind(resolved), str(text).replace("|", "\\|")
     yield from _fields(root, resolved, path)
 

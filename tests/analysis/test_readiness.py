@@ -316,6 +316,7 @@ def test_the_rank_that_is_furthest_behind_is_what_counts():
     late = check(readiness, "activation_count_per_minute")
     assert (late.status, late.measured) == (FAILED, 400)
     assert "Rank 3 is late, the others are not" in late.evidence
+    assert late.action == "Nothing new comes from rank 3: `moescope report quality`."
     assert check(readiness, "latency").evidence == "No rank exports expert times."
     assert check(readiness, "memory").status is PASSED
     assert check(readiness, "failover_count").status is UNKNOWN

@@ -1,5 +1,6 @@
 """What ``--json`` prints has a schema, and the schema is true."""
 
+import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,8 @@ from tests.page_server import PageServer, page_server
 
 __all__ = ["page_server"]
 
-DUMPS = Path(__file__).parent.parent / "collector" / "recordings" / "dumps"
+ROOT = Path(__file__).resolve().parents[2]
+DUMPS = ROOT / "tests" / "collector" / "recordings" / "dumps"
 NUMBERS = {"number", "integer"}
 
 
@@ -78,6 +80,21 @@ def test_a_schema_lets_nothing_unknown_through_and_says_what_each_number_is(name
         if "properties" in one and isinstance(one["properties"], dict) and "object" in kinds:
             assert one["additionalProperties"] is not True
             assert "additionalProperties" in one, one["properties"].keys()
+
+
+def test_the_page_of_the_answers_has_every_field_with_what_it_is():
+    spec = importlib.util.spec_from_file_location("json_answers", ROOT / "docs" / "json_answers.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.json_page()
+
+    for name in {*report_names()} - {"readiness_protocol"}:
+        schema = read_report_schema(name)
+        assert f"## `{schema['title']}`" in page
+        for key in schema["properties"]:
+            assert f"| `{key}` |" in page, (name, key)
+    untold = [line for line in page.splitlines() if line.startswith("| `") and line.endswith("|  |")]
+    assert [line for line in untold if "number" in line or "integer" in line] == []
 
 
 @pytest.fixture(scope="module")

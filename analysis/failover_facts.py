@@ -89,14 +89,26 @@ class FailoverFacts:
 
 
 def read_failover_facts(
-    store: Store, scopes: Sequence[LoadScope], window_seconds: float, settings: Settings
+    store: Store,
+    scopes: Sequence[LoadScope],
+    window_seconds: float,
+    settings: Settings,
+    *,
+    end_ms: int | None = None,
 ) -> FailoverFacts | None:
     """Read an EP group by the scopes of its phases; None where no rank said which experts it holds.
+
+    Args:
+        store: where the data is.
+        scopes: the phases of one EP group, at least one.
+        window_seconds: how far to look back.
+        settings: thresholds and retention.
+        end_ms: from where to look back, Unix milliseconds; None: the newest minute.
 
     Raises:
         StoreError: the store cannot answer.
     """
-    end_ms = max(scope.end_ms for scope in scopes)
+    end_ms = end_ms or max(scope.end_ms for scope in scopes)
     windows = [read_window(store, scope, window_seconds, settings, end_ms=end_ms) for scope in scopes]
     widest = max(windows, key=lambda window: len(window.layers))
     placement = read_placement(store, widest)

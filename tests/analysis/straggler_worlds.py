@@ -36,6 +36,7 @@ class World:
         from_window, until_window: when ``slow`` and ``links`` hold.
         jitter: seconds of a layer that a rank is late by chance on average, gamma(4): its own in all windows.
         gusts: likewise, drawn again for each window.
+        sampling: spread of times of which a few passes are measured, as part of them.
     """
 
     ranks: int = 8
@@ -53,6 +54,7 @@ class World:
     until_window: int = 1_000
     jitter: float = 4e-6
     gusts: float = 0.0
+    sampling: float = 0.0
 
     def evidence(self, parts: str = "waits times calls experts loads", *, cycles: bool = False):
         """What the ranks report of themselves: only ``parts`` of it."""
@@ -122,7 +124,8 @@ class World:
             np.fill_diagonal(waits, 0.0)
             found[0][stage] = waits * PASSES
             found[1][stage] = 2e-5 + np.maximum(late, 0).max(axis=2).mean(axis=0)
-        return *found, experts
+            found[1][stage] *= rng.lognormal(0, self.sampling, self.ranks)
+        return *found, experts * rng.lognormal(0, self.sampling, experts.shape)
 
 
 def deepep_evidence(hosts: bool, windows: int = 5) -> StragglerEvidence:

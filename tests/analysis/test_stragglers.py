@@ -89,6 +89,21 @@ def test_jitter_alone_names_nobody(world, parts):
             assert named(World(**world, seed=seed, gusts=gusts).evidence(parts)) == {}, (seed, gusts)
 
 
+def test_ranks_that_differ_widely_in_any_case_are_no_news():
+    for seed in range(13):
+        assert named(World(16, 8, seed=seed, jitter=40e-6).evidence("waits")) == {}, seed
+
+
+def test_times_of_a_few_passes_drawn_by_chance_are_enough():
+    for seed in range(5):
+        drawn = {"seed": seed, "sampling": 0.1}
+        assert named(World(16, **drawn).evidence("times calls experts loads")) == {}
+        slow = World(8, slow={1: 2.5, 2: 2.5, 5: 2.5}, **drawn).evidence("times calls experts loads")
+        assert named(slow) == {(1,): SLOW, (2,): SLOW, (5,): SLOW}
+        loaded = World(16, load={5: 3.0}, **drawn).evidence("times calls experts loads")
+        assert named(loaded) == {(5,): OVERLOADED}
+
+
 @pytest.mark.parametrize(
     "parts", ["waits times calls experts loads", "waits times loads", "times calls experts loads"]
 )

@@ -201,7 +201,7 @@ def _row(loss: Loss) -> list[str]:
     outcome = next(iter(loss.outcomes.values()))
     survivor = "–" if outcome.busiest_rank is None else f"rank {outcome.busiest_rank} × {outcome.growth:.2f}"
     return [
-        name_of(loss),
+        loss.node or name_of(loss),  # names of machines are long, and only their ends differ
         words.integer(loss.lost_experts),
         words.integer(loss.covered_experts),
         words.percent(loss.traffic_share),

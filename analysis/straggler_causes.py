@@ -13,6 +13,7 @@ from moescope.analysis.straggler import Confidence, StragglerKind
 from moescope.analysis.straggler_evidence import StragglerEvidence, StragglerRules
 from moescope.analysis.straggler_signals import Signs, measure_experts
 from moescope.analysis.straggler_times import explained_by_load, share_in_loaded_layers
+from moescope.analysis.words import percent
 from moescope.schemas.attributes import DispatchStage
 from moescope.schemas.records import FloatArray
 
@@ -100,7 +101,7 @@ def _late_in_combine(one: Suspect, rules: StragglerRules) -> Cause:
         words = "Nor is its load unusual: look at its network and its host."
         return Cause(StragglerKind.SLOW_RANK, Confidence.LOW, (*_experts_normal(one), words))
     if one.explained >= _HALF:
-        words = f"Its load explains {one.explained:.0%} of the waiting for it."
+        words = f"Its load explains {percent(one.explained)} of the waiting for it."
         return Cause(kind, Confidence.MEDIUM, (*load, words))
     if np.isnan(one.load):
         words = "Neither expert times nor loads are stored: it may as well be overloaded."
@@ -149,7 +150,7 @@ def _experts_slow(one: Suspect) -> str:
 
 def _experts_normal(one: Suspect) -> Iterator[str]:
     if not np.isnan(one.at_load):
-        yield f"Its experts are as fast as others' at the same load ({one.at_load:.2f} ×)."
+        yield f"Its experts are no slower than others' at the same load ({one.at_load:.2f} ×)."
 
 
 def _load_words(one: Suspect) -> Iterator[str]:
@@ -159,4 +160,4 @@ def _load_words(one: Suspect) -> Iterator[str]:
 
 def _layer_words(one: Suspect) -> Iterator[str]:
     if not np.isnan(one.in_loaded_layers):
-        yield f"{one.in_loaded_layers:.0%} of its extra time is in layers where it has much more to do."
+        yield f"{percent(one.in_loaded_layers)} of its extra time is in layers where it has much more to do."

@@ -67,7 +67,7 @@ def _without_waits(evidence: StragglerEvidence) -> str:
     in_step = len(known) and float(np.quantile(np.abs(known - 1), 0.9)) < _IN_STEP
     text = "No engine reports waits, nor times of dispatch and combine."
     if in_step:
-        text += " All ranks' passes last equally long, as in lock step: they do not tell for whom."
+        text += " All ranks' passes last equally long, as in lock step: they do not tell which is late."
     return text
 
 

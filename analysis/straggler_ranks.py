@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,16 +39,28 @@ class RankSigns:
         return max(known) if known else float(np.nan_to_num(self.time_at_load))
 
 
+def can_judge(evidence: StragglerEvidence, signs: Signs | None) -> bool:
+    """Whether anything is known that tells one rank's lateness from another's."""
+    has_experts = any(one.expert_seconds is not None for one in evidence.times.values())
+    return signs is not None and (bool(signs.stages) or has_experts)
+
+
 def list_rank_signs(
-    evidence: StragglerEvidence, signs: Signs, rules: StragglerRules, limit: int
+    evidence: StragglerEvidence, signs: Signs, rules: StragglerRules, limit: int, named: Collection[int] = ()
 ) -> tuple[RankSigns, ...]:
-    """The ``limit`` ranks for which the others wait longest, those first."""
+    """The ``limit`` ranks for which the others wait longest, those first; before them those that are named.
+
+    Empty where nothing is known that could be shown.
+    """
+    if not can_judge(evidence, signs):
+        return ()
     newest = np.arange(evidence.num_windows) >= evidence.num_windows - rules.recent_windows
     awaited = {stage: median_of_known(one.ratio[newest], 0) for stage, one in signs.stages.items()}
     worst = np.zeros(evidence.num_ranks)
     for ratios in awaited.values():
         worst = np.fmax(worst, ratios)
     lost = median_of_known(signs.lost_share(evidence.seconds)[newest], 0) if signs.stages else worst * np.nan
+    worst[np.isin(evidence.ranks, list(named))] += np.nanmax(worst, initial=0) + 1
     return tuple(
         RankSigns(
             int(evidence.ranks[rank]),

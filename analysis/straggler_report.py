@@ -18,7 +18,7 @@ from moescope.analysis.store import Store
 from moescope.analysis.straggler import Straggler
 from moescope.analysis.straggler_evidence import StragglerEvidence, StragglerRules
 from moescope.analysis.straggler_gaps import list_gaps
-from moescope.analysis.straggler_ranks import RankSigns, list_rank_signs
+from moescope.analysis.straggler_ranks import RankSigns, can_judge, list_rank_signs
 from moescope.analysis.straggler_reader import read_straggler_evidence
 from moescope.analysis.straggler_signals import read_signs
 from moescope.analysis.straggler_words import cost_sentence, title, when_sentence
@@ -45,6 +45,7 @@ class StragglerAnswer:
         stragglers: what is named, the costliest first.
         ranks: those that are waited for longest.
         gaps: what could not be known, sentences.
+        is_judged: False where nothing is known that tells one rank's lateness from another's.
         num_ranks: how many were compared; ``num_windows`` likewise, of ``window_seconds`` each.
     """
 
@@ -52,6 +53,7 @@ class StragglerAnswer:
     stragglers: tuple[Straggler, ...]
     ranks: tuple[RankSigns, ...]
     gaps: tuple[str, ...]
+    is_judged: bool
     num_ranks: int
     num_windows: int
     window_seconds: float
@@ -65,7 +67,10 @@ class StragglerAnswer:
                 yield textwrap.fill(sentence, width, initial_indent="  ", subsequent_indent="  ")
         if not self.stragglers:
             compared = f"{words.count(self.num_ranks, 'rank')} in {words.count(self.num_windows, 'window')}"
-            yield f"Nobody is waited for unusually long: {compared} of {self.window_seconds / 60:g} min."
+            verdict = (
+                "Nobody is waited for unusually long" if self.is_judged else "Who is late cannot be told"
+            )
+            yield f"{verdict}: {compared} of {self.window_seconds / 60:g} min."
         if self.ranks:
             yield ""
             yield render_table(_COLUMNS, [_row(one) for one in self.ranks], width)
@@ -76,6 +81,7 @@ class StragglerAnswer:
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape of one EP group."""
         return describe_span(self.span) | {
+            "is_judged": self.is_judged,
             "window_seconds": self.window_seconds,
             "windows": self.num_windows,
             "stragglers": [_straggler_dict(one) for one in self.stragglers],
@@ -120,12 +126,14 @@ def answer_from(
 ) -> StragglerAnswer:
     """Decide and describe what was read."""
     signs = read_signs(evidence, rules)
+    found = find_stragglers(evidence, rules, signs)
+    named = {rank for one in found for rank in one.ranks}
     return StragglerAnswer(
         span,
-        find_stragglers(evidence, rules, signs),
-        () if signs is None else list_rank_signs(evidence, signs, rules, limit),
+        found,
+        () if signs is None else list_rank_signs(evidence, signs, rules, limit, named),
         list_gaps(evidence, signs, rules),
-        *(evidence.num_ranks, evidence.num_windows, evidence.window_seconds),
+        *(can_judge(evidence, signs), evidence.num_ranks, evidence.num_windows, evidence.window_seconds),
     )
 
 

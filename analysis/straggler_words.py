@@ -23,16 +23,20 @@ def when_sentence(one: Straggler) -> str:
 def cost_sentence(one: Straggler) -> str:
     """What the others lose to it; empty where that is not known."""
     if one.cost_seconds_per_minute is not None and one.lost_share is not None:
-        together = words.seconds(one.cost_seconds_per_minute)
+        together = _seconds(one.cost_seconds_per_minute)
         share = words.percent(one.lost_share)
         return f"Each other rank loses {share} of its time to it, {together} a minute in all."
     if one.cost_seconds_per_minute is not None:
-        return f"{words.seconds(one.cost_seconds_per_minute)} a minute are waited for it."
+        return f"The others wait {_seconds(one.cost_seconds_per_minute)} a minute for it in all."
     if one.lost_share is not None:
         return f"It loses {words.percent(one.lost_share)} of its time that way."
     if one.share_of_waiting is not None:
         return f"{words.percent(one.share_of_waiting)} of all waiting is for it."
     return ""
+
+
+def _seconds(value: float) -> str:
+    return f"{words.integer(round(value))} s" if value >= 10 else words.seconds(value)
 
 
 def _who(one: Straggler) -> str:

@@ -182,22 +182,10 @@ class _Search:
             times_others=ratio,
             sign=_PATH_SIGNS[path.kind],
             confidence=Confidence.MEDIUM if self.signs.links.is_known else Confidence.LOW,
-            evidence=(self._path_words(stage, path, ratio),),
+            evidence=(_PATH_WORDS[path.kind].format(stage.value),),
             node=None if path.node is None else self._node_name(path),
             cost=lost * _MINUTE if is_time else None,
         )
-
-    def _path_words(self, stage: DispatchStage, path: Path, ratio: float) -> str:
-        ranks = [int(self.evidence.ranks[rank]) for rank in path.ranks]
-        if path.kind is PathKind.PAIR:
-            return (
-                f"In {stage.value} rank {ranks[1]} waits {ratio:.1f} × as long for rank {ranks[0]} as is "
-                "usual, though both get along with their other peers."
-            )
-        if path.kind is PathKind.NODE:
-            return f"In {stage.value} other nodes wait {ratio:.1f} × as long for its ranks as is usual."
-        who = "ranks on other nodes wait for it" if path.kind is PathKind.OUT_OF_NODE else "it waits for them"
-        return f"In {stage.value} {who} {ratio:.1f} × as long as is usual; within its node all is well."
 
     def _node_name(self, path: Path) -> str:
         name = self.signs.links.names[path.node or 0]
@@ -264,6 +252,14 @@ _PATH_SIGNS: Final = {
     PathKind.NODE: "other nodes wait {} × as long for its ranks as is usual",
     PathKind.OUT_OF_NODE: "other nodes wait {} × as long for it as for the median rank",
     PathKind.INTO_NODE: "it waits {} × as long for other nodes as the median rank",
+}
+
+
+_PATH_WORDS: Final = {
+    PathKind.PAIR: "It is so in {}; both ranks get along with their other peers.",
+    PathKind.NODE: "It is so in {}; the ranks of the node do not wait for one another.",
+    PathKind.OUT_OF_NODE: "It is so in {}; the ranks of its own node do not wait for it.",
+    PathKind.INTO_NODE: "It is so in {}; for the ranks of its own node it does not wait long.",
 }
 
 

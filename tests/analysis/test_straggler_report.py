@@ -82,6 +82,7 @@ def test_slow_rank_is_said_in_a_sentence_with_numbers_and_the_way_out():
         ("published matrix", "by their waits, nodes seem to have 8 ranks each"),
         ("without waits", "Not known: No engine reports waits, nor times of dispatch and combine."),
         ("lock step", "All ranks' passes last equally long, as in lock step"),
+        ("lock step", "Who is late cannot be told: 8 ranks in 7 windows of 1 min."),
         ("two ranks", "With two ranks, that one waits for the other does not say which of them is unusual."),
         ("ordinary", "Nobody is waited for unusually long: 8 ranks in 7 windows of 1 min."),
         ("ordinary", "Not known: Rank 2 reported no waits"),
@@ -89,6 +90,11 @@ def test_slow_rank_is_said_in_a_sentence_with_numbers_and_the_way_out():
 )
 def test_each_answer_says_what_it_found_and_what_it_cannot_know(name, said):
     assert said in report_of(EVERYTHING[name]).to_text(400)
+
+
+@pytest.mark.parametrize(("name", "rank"), [("without waits", 5), ("slow link", 6), ("slow way", 3)])
+def test_who_is_named_is_in_the_table(name, rank):
+    assert rank in [one.rank for one in answer(EVERYTHING[name]).ranks]
 
 
 def test_an_empty_store_says_what_to_do():

@@ -36,7 +36,7 @@ _HOUR: Final = 3600
 def outlook_lines(outlook: MemoryOutlook, width: int) -> Iterator[str]:
     """Forecasts, room for requests, one more copy: lines for a terminal of that width."""
     yield ""
-    for text in _forecast_sentences(outlook.forecasts):
+    for text in forecast_sentences(outlook.forecasts):
         yield textwrap.fill(text, width)
     if outlook.capacities:
         yield ""
@@ -93,7 +93,8 @@ def context_label(tokens: int) -> str:
     return words.integer(tokens)
 
 
-def _forecast_sentences(forecasts: Sequence[PoolForecast]) -> Iterator[str]:
+def forecast_sentences(forecasts: Sequence[PoolForecast]) -> Iterator[str]:
+    """When pools are full at their growth, or that none grows steadily."""
     if not forecasts:
         yield "No pool grows steadily enough to say when it would be full."
         return

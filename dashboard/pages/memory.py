@@ -9,6 +9,7 @@ import streamlit as st
 from moescope.analysis import words
 from moescope.analysis.cache_state import CacheHistory
 from moescope.analysis.memory import PoolHistory
+from moescope.analysis.memory_outlook_report import forecast_sentences
 from moescope.analysis.memory_report import MemoryAnswer
 from moescope.analysis.prefix_cache import RATIO_FORMULA
 from moescope.dashboard import loaders, missing
@@ -102,6 +103,7 @@ def _show_verdict(answer: MemoryAnswer) -> None:
         f"Fullest: {fullest}. Full is a pool that can grow above {words.percent(answer.full_ratio)} of its "
         "limit; weights are loaded once."
     )
+    st.caption(" ".join(forecast_sentences(answer.outlook.forecasts)))
 
 
 def _show_caches(answer: MemoryAnswer, history: CacheHistory) -> None:

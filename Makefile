@@ -4,7 +4,7 @@ VENV ?= .venv
 ENGINES_VENV ?= .venv-engines
 BIN := $(VENV)/bin
 
-.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest bench-simulate bench-cardinality bench-requests clean
+.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest bench-simulate bench-cardinality bench-requests bench-planner bench-replan clean
 .DEFAULT_GOAL := help
 
 help:            ## Show what there is
@@ -43,7 +43,7 @@ format: $(VENV)/.ready   ## Format and apply safe fixes
 docs: $(VENV)/.ready   ## Write the generated pages
 	$(BIN)/python docs/generate.py
 
-bench: bench-export bench-ingest bench-simulate bench-cardinality bench-requests bench-overhead   ## Every benchmark; ratios, with the machine named
+bench: bench-export bench-ingest bench-simulate bench-cardinality bench-requests bench-planner bench-replan bench-overhead   ## Every benchmark; ratios, with the machine named
 
 bench-export: $(VENV)/.ready   ## Index-encoded export against one SDK counter per expert
 	@$(BIN)/python benchmarks/bench_export.py $(BENCH_ARGS)
@@ -59,6 +59,13 @@ bench-simulate: $(VENV)/.ready   ## A backfill of a fleet that misbehaves, every
 
 bench-requests: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## The stat logger beside vLLM's own, per engine step
 	@$(ENGINES_VENV)/bin/python benchmarks/bench_stat_logger.py $(BENCH_ARGS)
+
+bench-planner: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## The replication planner beside vLLM's own, and beside the exact optimum
+	@$(ENGINES_VENV)/bin/python benchmarks/bench_planner.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks/bench_planner_exact.py $(BENCH_ARGS)
+
+bench-replan: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## A few moves beside vLLM's full re-plan, on the next window
+	@$(ENGINES_VENV)/bin/python -m benchmarks.bench_replan $(BENCH_ARGS)
 
 bench-overhead: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## vLLM throughput with the hook on and off
 	@$(ENGINES_VENV)/bin/python benchmarks/bench_overhead.py $(BENCH_ARGS)

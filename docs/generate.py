@@ -1,4 +1,4 @@
-"""Write the pages that are derived from the code: metrics, settings, tables and the command line.
+"""Write the pages that are derived from the code: metrics, settings, tables, the command line and its JSON.
 
 ``python docs/generate.py`` writes them, ``--check`` fails where a page on disk differs.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from json_answers import json_page
 from typer.main import get_command
 
 from moescope.cli import app
@@ -181,6 +182,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "tables.md": tables_page,
     "cli.md": cli_page,
+    "json.md": json_page,
 }
 
 

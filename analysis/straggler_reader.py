@@ -18,15 +18,12 @@ from moescope.analysis.rank_io import read_hosts
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store, column_as_array
 from moescope.analysis.straggler_evidence import RankTimes, StragglerEvidence, StragglerRules
+from moescope.analysis.straggler_windows import StragglerWindows
 from moescope.schemas.attributes import DispatchStage, Phase
 from moescope.schemas.records import FloatArray, IntArray
 from moescope.schemas.settings import Settings
 
 _MS: Final = 1000
-_LENGTHS_SECONDS: Final = (60, 300, 600, 1_800, 3_600, 10_800)
-_MOST_WINDOWS: Final = 60
-_LEAST_COVERED: Final = 0.25
-"""A newest window of which less is there than this part is left out."""
 
 
 def read_straggler_evidence(store: Store, span: Span, settings: Settings) -> StragglerEvidence:
@@ -35,7 +32,7 @@ def read_straggler_evidence(store: Store, span: Span, settings: Settings) -> Str
     Raises:
         StoreError: the store cannot answer.
     """
-    windows = _Windows.of(span)
+    windows = StragglerWindows.of(span)
     params = span.params() | {"start_ms": windows.start_ms, "end_ms": windows.end_ms}
     tables = {
         name: store.query(name, step_seconds=windows.seconds, **params)
@@ -65,45 +62,8 @@ class RankLoads:
     assignments: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class _Windows:
-    """Windows side by side.
-
-    Attributes:
-        start_ms, end_ms: Unix milliseconds, whole windows, end excluded.
-        seconds: length of each.
-        covered_ms: until when there is data.
-    """
-
-    start_ms: int
-    end_ms: int
-    seconds: int
-    covered_ms: int
-
-    @classmethod
-    def of(cls, span: Span) -> _Windows:
-        length_ms = span.end_ms - span.start_ms
-        fits = (n for n in _LENGTHS_SECONDS if length_ms <= n * _MS * _MOST_WINDOWS)
-        seconds = next(fits, _LENGTHS_SECONDS[-1])
-        step_ms = seconds * _MS
-        # Half a window tells as much as a whole one, in ratios; the first seconds of one tell nothing.
-        last_ms = span.covered_ms + round(step_ms * (1 - _LEAST_COVERED))
-        end_ms = min(-(-span.end_ms // step_ms), last_ms // step_ms) * step_ms
-        start_ms = span.start_ms // step_ms * step_ms
-        return cls(start_ms, max(end_ms, start_ms), seconds, span.covered_ms)
-
-    @property
-    def starts_ms(self) -> IntArray:
-        return locked_int64(np.arange(self.start_ms, self.end_ms, self.seconds * _MS))
-
-    def covered_seconds(self) -> FloatArray:
-        ends = np.minimum(self.starts_ms + self.seconds * _MS, self.covered_ms)
-        covered: FloatArray = np.maximum(ends - self.starts_ms, _MS) / _MS
-        return covered
-
-
 def arrange_evidence(
-    windows: _Windows,
+    windows: StragglerWindows,
     tables: Mapping[str, Any],
     loads: Mapping[Phase, RankLoads],
     host_of_rank: Mapping[int, str],
@@ -129,7 +89,7 @@ def arrange_evidence(
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    windows: _Windows
+    windows: StragglerWindows
     ranks: IntArray
 
     @property

@@ -14,25 +14,19 @@ from typing import Any, Final
 
 import numpy as np
 
+from moescope.analysis import straggler_phrases as phrases
 from moescope.analysis import words
 from moescope.analysis.imbalance import BoolArray
 from moescope.analysis.straggler import Confidence, Straggler, StragglerKind
 from moescope.analysis.straggler_causes import examine, find_cause
 from moescope.analysis.straggler_evidence import StragglerEvidence, StragglerRules
-from moescope.analysis.straggler_paths import Path, PathKind, find_slow_nodes, find_slow_pairs, find_slow_ways
+from moescope.analysis.straggler_paths import Path, find_slow_nodes, find_slow_pairs, find_slow_ways
 from moescope.analysis.straggler_persistence import lasts, newest
 from moescope.analysis.straggler_signals import Signs, StageSigns, measure_experts, read_signs
 from moescope.schemas.attributes import DispatchStage
 from moescope.schemas.records import FloatArray
 
 _MINUTE: Final = 60.0
-_ADVICE: Final = {
-    StragglerKind.SLOW_RANK: "Look at its GPU's clocks, temperature and errors, and at what else runs on its "
-    "host; drain it if nothing helps. No placement of experts cures it.",
-    StragglerKind.SLOW_NODE: "Look at the node's uplink and at what its ranks share.",
-    StragglerKind.SLOW_LINK: "Look at the network between them: port errors, retransmissions, the route.",
-    StragglerKind.OVERLOADED_RANK: "Give it less to do: `moescope plan` says which experts to copy or move.",
-}
 
 
 def find_stragglers(
@@ -113,7 +107,7 @@ class _Search:
         cause = find_cause(suspect, self.rules)
         stage, signs = self._worst_stage(rank, judged)
         ratio, times_slower = float(np.median(signs.ratio[judged, rank])), suspect.at_load
-        lateness = (_wait_words if signs.from_waits else _call_words)(stage, ratio)
+        lateness = (phrases.wait_words if signs.from_waits else phrases.call_words)(stage, ratio)
         is_slow = cause.kind is StragglerKind.SLOW_RANK and times_slower >= self.rules.time_ratio
         share = self.signs.lost_share(self.evidence.seconds)[judged, rank]
         lost = None if np.isnan(share).any() else float(np.median(share))
@@ -121,7 +115,7 @@ class _Search:
         return self._name(
             *(cause.kind, (rank,), seen, known),
             times_others=times_slower if is_slow else ratio,
-            sign=_AT_LOAD if is_slow else _WAITED if signs.from_waits else _SHORTER,
+            sign=phrases.AT_LOAD if is_slow else phrases.WAITED if signs.from_waits else phrases.SHORTER,
             confidence=cause.confidence,
             evidence=(lateness, *cause.evidence[1:]) if is_slow else (lateness, *cause.evidence),
             lost_share=lost,
@@ -150,8 +144,8 @@ class _Search:
         passes = self.signs.pass_time[:, rank]
         unknown = np.full(len(passes), np.nan)
         share = too_long / self.evidence.seconds
-        by_experts = self._slow_by(rank, at_load, share, _AT_LOAD, Confidence.MEDIUM)
-        return by_experts or self._slow_by(rank, passes, unknown, _PASSES, Confidence.LOW)
+        by_experts = self._slow_by(rank, at_load, share, phrases.AT_LOAD, Confidence.MEDIUM)
+        return by_experts or self._slow_by(rank, passes, unknown, phrases.PASSES, Confidence.LOW)
 
     def _slow_by(
         self, rank: int, ratio: FloatArray, share: FloatArray, sign: str, sure: Confidence
@@ -168,7 +162,7 @@ class _Search:
             times_others=times,
             sign=sign,
             confidence=sure,
-            evidence=(_NO_WAITS,),
+            evidence=(phrases.NO_WAITS,),
             lost_share=_known(share[judged]),
         )
 
@@ -180,9 +174,9 @@ class _Search:
         return self._name(
             *(kind, path.ranks, path.is_slow, path.is_known),
             times_others=ratio,
-            sign=_PATH_SIGNS[path.kind],
+            sign=phrases.PATH_SIGNS[path.kind],
             confidence=Confidence.MEDIUM if self.signs.links.is_known else Confidence.LOW,
-            evidence=(_PATH_WORDS[path.kind].format(stage.value),),
+            evidence=(phrases.PATH_WORDS[path.kind].format(stage.value),),
             node=None if path.node is None else self._node_name(path),
             cost=lost * _MINUTE if is_time else None,
         )
@@ -219,7 +213,7 @@ class _Search:
             window_seconds=self.evidence.window_seconds,
             since_ms=int(self.evidence.starts_ms[_begin(seen, known)]),
             cost_seconds_per_minute=cost,
-            advice=_ADVICE[kind],
+            advice=phrases.ADVICE[kind],
             **facts,
         )
 
@@ -238,40 +232,6 @@ def _slow_nodes(
 def _least_lost(evidence: StragglerEvidence, rules: StragglerRules) -> FloatArray:
     """What a rank must lose in each window before it counts; where waits are no time, anything counts."""
     return evidence.seconds * (rules.cost_share if evidence.waits_are_time else 0.0)
-
-
-_AT_LOAD: Final = "its experts take {} × what other ranks need for the same load"
-_WAITED: Final = "the others wait {} × as long for it as is usual"
-_SHORTER: Final = "its exchanges are {} × shorter than the median rank's, so the others wait in theirs"
-_PASSES: Final = "its passes take {} × as long as the median rank's, at its number of tokens"
-_NO_WAITS: Final = (
-    "Nobody reports waits or times of dispatch and combine: whether others wait for it is unknown."
-)
-_PATH_SIGNS: Final = {
-    PathKind.PAIR: "{} × the usual wait between two such ranks",
-    PathKind.NODE: "other nodes wait {} × as long for its ranks as is usual",
-    PathKind.OUT_OF_NODE: "other nodes wait {} × as long for it as for the median rank",
-    PathKind.INTO_NODE: "it waits {} × as long for other nodes as the median rank",
-}
-
-
-_PATH_WORDS: Final = {
-    PathKind.PAIR: "It is so in {}; both ranks get along with their other peers.",
-    PathKind.NODE: "It is so in {}; the ranks of the node do not wait for one another.",
-    PathKind.OUT_OF_NODE: "It is so in {}; the ranks of its own node do not wait for it.",
-    PathKind.INTO_NODE: "It is so in {}; for the ranks of its own node it does not wait long.",
-}
-
-
-def _wait_words(stage: DispatchStage, ratio: float) -> str:
-    return f"In {stage.value} the others wait {words.compact(ratio)} × as long for it as for the median rank."
-
-
-def _call_words(stage: DispatchStage, ratio: float) -> str:
-    return (
-        f"Its {stage.value}s are {words.compact(ratio)} × shorter than the median rank's: when it comes, the "
-        "others are waiting."
-    )
 
 
 def _known(values: FloatArray) -> float | None:

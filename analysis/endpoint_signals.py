@@ -30,9 +30,19 @@ class _Minutes:
     rows: Sequence[Mapping[str, Any]]
     now_ms: int
 
+    @property
+    def whole(self) -> Sequence[Mapping[str, Any]]:
+        """Those without a newest one in which not yet all processes reported.
+
+        Windows of processes end at different times, so a minute that has only begun holds some of the ranks,
+        and a sum over it is no state of the endpoint. A process that is gone is missed for a minute.
+        """
+        is_partial = len(self.rows) > 1 and self.rows[-1]["processes"] < self.rows[-2]["processes"]
+        return self.rows[:-1] if is_partial else self.rows
+
     def newest(self, name: str, unit: str) -> Signal:
         """The newest state or rate that somebody reported."""
-        for row in reversed(self.rows):
+        for row in reversed(self.whole):
             if row[name] is not None:
                 return self.signal(float(row[name]), unit, row, row["windows"], Evidence.WINDOWS)
         return self.signal(None, unit, None, 0, Evidence.WINDOWS)
@@ -106,9 +116,9 @@ def find_limits(limits: Sequence[EndpointLimits], service: str, ep_group: str) -
 def _rates(minutes: _Minutes) -> dict[str, Signal]:
     """Tokens a second by phase, and how far decode is from the best that it did lately."""
     now = minutes.newest("decode", "{token}/s")
-    rates = [float(row["decode"]) for row in minutes.rows if row["decode"] is not None]
+    rates = [float(row["decode"]) for row in minutes.whole if row["decode"] is not None]
     best = float(np.percentile(rates, _BEST)) if rates else None
-    row = next((one for one in reversed(minutes.rows) if one["decode"] is not None), None)
+    row = next((one for one in reversed(minutes.whole) if one["decode"] is not None), None)
     headroom = None if best is None or now.value is None or best <= 0 else max(1 - now.value / best, 0.0)
     return {
         "prefill_tokens_per_second": minutes.newest("prefill", "{token}/s"),

@@ -6,6 +6,7 @@
 -- time_ms                     start of the minute, Unix ms
 -- newest_ms                   end of its newest window, Unix ms
 -- windows                     ends of windows, each once over all processes
+-- processes                   that reported
 -- looked_up, found, partial   prompt tokens: looked up, found, found of prompts that were found in part
 -- prefill, decode             tokens a second; null where nobody said, as in all columns below
 -- kda_free, kda_limit         KDA state slots
@@ -22,6 +23,7 @@ SELECT
     toInt64(toUnixTimestamp(routing_signals.time)) * 1000 AS time_ms,
     toUnixTimestamp64Milli(newest_window) AS newest_ms,
     routing_signals.windows AS windows,
+    routing_signals.processes AS processes,
     prompt_tokens AS looked_up,
     round(prefix_hit_ratio * prompt_tokens) AS found,
     round(prefix_partial_hit_ratio * prompt_tokens) AS partial,

@@ -10,6 +10,7 @@ CREATE VIEW IF NOT EXISTS ${database}.routing_signals ${on_cluster} (
     frontend_instance String COMMENT 'that front end, unique per start, empty where none reports',
     newest_window DateTime64(3, 'UTC') COMMENT 'end of the newest window of the minute of any process',
     windows UInt64 COMMENT 'ends of windows in the minute, each counted once over all processes',
+    processes UInt64 COMMENT 'processes that reported in the minute: fewer than a minute before in one that has only begun',
     prompt_tokens UInt64 COMMENT 'tokens looked up in the prefix cache',
     prefix_hit_ratio Nullable(Float64) COMMENT '(hit + partial hit) / looked up, 0 to 1',
     prefix_partial_hit_ratio Nullable(Float64) COMMENT 'partial hit / looked up, 0 to 1',
@@ -39,6 +40,7 @@ SELECT
     maxIf(word, name = 'frontend_instance') AS frontend_instance,
     fromUnixTimestamp64Milli(toInt64(maxIf(value, name = 'newest_ms')), 'UTC') AS newest_window,
     toUInt64(sumIf(value, name = 'windows')) AS windows,
+    toUInt64(sumIf(value, name = 'processes')) AS processes,
     toUInt64(sumIf(value, name = 'looked_up')) AS prompt_tokens,
     sumOrNullIf(value, name = 'found') / nullIf(prompt_tokens, 0) AS prefix_hit_ratio,
     sumOrNullIf(value, name = 'partial') / nullIf(prompt_tokens, 0) AS prefix_partial_hit_ratio,
@@ -83,7 +85,8 @@ FROM (
             service, ep_group,
             [
                 ('newest_ms', toFloat64(toUnixTimestamp64Milli(max(raw.end_time)))),
-                ('windows', toFloat64(uniqExact(raw.end_time)))
+                ('windows', toFloat64(uniqExact(raw.end_time))),
+                ('processes', toFloat64(uniqExact(raw.instance)))
             ] AS numbers
         FROM ${database}.measurement AS raw
         WHERE raw.metric = 'moe.telemetry.queue.size'

@@ -7,6 +7,7 @@ from jsonschema import Draft202012Validator
 
 from moescope.analysis.endpoint_signals import describe_endpoint, find_limits
 from moescope.analysis.signals import SignalReader
+from moescope.analysis.store import open_store
 from moescope.schemas.errors import StoreUnavailableError
 from moescope.schemas.report_schema import read_report_schema
 from moescope.schemas.settings import Settings
@@ -25,8 +26,12 @@ LIMITS = (
 
 
 @pytest.fixture(scope="module")
-def signals(tmp_path_factory):
-    dsn = known.make_telemetry_store(tmp_path_factory.mktemp("signals") / "store", FLEET)
+def dsn(tmp_path_factory):
+    return known.make_telemetry_store(tmp_path_factory.mktemp("signals") / "store", FLEET)
+
+
+@pytest.fixture(scope="module")
+def signals(dsn):
     reader = SignalReader(dsn, SETTINGS, LIMITS, clock_ms=lambda: NOW_MS)
     yield reader.read()
     reader.close()
@@ -49,6 +54,15 @@ def test_every_signal_of_the_schema_is_there(endpoint):
     printed = endpoint.to_dict()
     for kind in ("load", "state", "economics"):
         assert [*printed[kind]] == [*schema[kind]["properties"]]
+
+
+def test_minute_says_how_many_processes_reported(dsn):
+    store = open_store(dsn)
+    rows = store.query("routing_signals", start_ms=0, end_ms=NOW_MS).to_pylist()
+    store.close()
+    assert [row["processes"] for row in rows] == [FLEET.num_ranks + 2] * FLEET.minutes, (
+        "with a front end and a scheduler"
+    )
 
 
 def test_endpoint_says_who_it_is(endpoint):
@@ -107,6 +121,7 @@ def _minute(at: int, **changes):
     empty |= dict.fromkeys(("running", "waiting", "found", "partial"))
     counted = dict.fromkeys(("looked_up", "finished", "good_tokens", "rank_seconds"), 0)
     who = {"service": "fleet", "ep_group": "0", "role": "decode", "host": "", "instance": "", "windows": 6}
+    who["processes"] = 13
     times = {"time_ms": at * 60_000, "newest_ms": (at + 1) * 60_000}
     return who | times | empty | counted | changes
 
@@ -121,6 +136,25 @@ def test_signal_that_only_an_older_minute_has_is_that_old():
     assert endpoint.load["kda_slots_free"].age_seconds == 240
     assert endpoint.load["kda_slots_free"].confidence is Confidence.LOW
     assert endpoint.load["decode_tokens_per_second"].age_seconds == 0
+
+
+def test_minute_in_which_not_all_ranks_reported_yet_is_no_state_of_the_endpoint():
+    """Windows of ranks end at different times: 3 of 13 ranks hold 3 / 13 of the slots, and do as much."""
+    before = _minute(11, kda_free=79, kda_limit=130, decode=1300.0, running=23.0)
+    begun = _minute(12, kda_free=9, kda_limit=30, decode=300.0, running=3.0, processes=3)
+    begun["newest_ms"] = before["newest_ms"] + 4_000
+    load = _describe(before, begun, now_minute=12.1).load
+    assert (load["kda_slots_free"].value, load["kda_slots_limit"].value) == (79, 130)
+    assert (load["decode_tokens_per_second"].value, load["requests_running"].value) == (1300, 23)
+    assert load["decode_headroom_ratio"].value == 0
+    assert load["kda_slots_free"].age_seconds == pytest.approx(6)
+    assert load["kda_slots_free"].confidence is Confidence.HIGH
+
+
+def test_endpoint_that_lost_ranks_for_good_says_what_is_left():
+    whole = _minute(10, kda_limit=130)
+    lost = [_minute(at, kda_limit=30, processes=3) for at in (11, 12)]
+    assert _describe(whole, *lost).load["kda_slots_limit"].value == 30
 
 
 def test_headroom_is_against_the_best_of_the_last_minutes():

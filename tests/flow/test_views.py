@@ -23,7 +23,7 @@ VIEWS = {
     "request_load": "running waiting",
     "goodput": "requests good_requests output_tokens good_tokens ranks covered_seconds",
     "tokens_per_second": "ep_rank phase excluded tokens tokens_per_second",
-    "routing_signals": "role frontend_host frontend_instance newest_window windows prompt_tokens "
+    "routing_signals": "role frontend_host frontend_instance newest_window windows processes prompt_tokens "
     "prefix_hit_ratio prefix_partial_hit_ratio prefill_tokens_per_second decode_tokens_per_second "
     "kda_slots_free kda_slots_limit mla_blocks_free mla_blocks_limit requests_running requests_waiting "
     "first_tokens ttft_p50_seconds ttft_p90_seconds tpot_p50_seconds tpot_p90_seconds requests_finished "

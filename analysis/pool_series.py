@@ -22,10 +22,14 @@ from moescope.schemas.records import FloatArray, IntArray
 _MS: Final = 1000
 _SHORTEST_STEP_SECONDS: Final = 10
 _MOST_STEPS: Final = 90
+_SILENT_MS: Final = 120_000
+_SILENT_STEPS: Final = 3
+"""A process that says nothing for so long and so many steps, while others do, has no room to offer."""
 _COUNTED: Final = {
     MemoryPool.KDA_STATE: (Unit.SLOTS, metrics.KDA_STATE_SLOTS, metrics.KDA_STATE_SLOTS_LIMIT),
     MemoryPool.MLA_KV_CACHE: (Unit.BLOCKS, metrics.MLA_KV_CACHE_BLOCKS, metrics.MLA_KV_CACHE_BLOCKS_LIMIT),
 }
+_POOL_METRICS: Final = {metrics.MEMORY_USAGE.name, *(metric.name for _, metric, _ in _COUNTED.values())}
 _Key = tuple[str, str, int]
 
 
@@ -35,7 +39,7 @@ class PoolStates:
 
     Attributes:
         steps_ms: int64 ``[steps]``, Unix milliseconds, starts of the steps with any window.
-        engines: ranks that share their caches, see :func:`share_engines`; those that report any.
+        engines: ranks that share their caches, see :func:`share_engines`; those that still report.
         states: by metric, pool (or empty) and rank, float64 ``[steps]``, NaN where nothing was said.
         limits: by the metric of the usage, pool and rank: the newest one known.
     """
@@ -125,7 +129,8 @@ def arrange_states(rows: list[dict[str, Any]]) -> PoolStates:
     states: dict[_Key, FloatArray] = {}
     for row in said:
         states[row["metric"], row["pool"], row["ep_rank"]] = lock(_on_axis(row, steps))
-    return PoolStates(locked_int64(steps), _engines(states), states, limits)
+    engines = [ranks for ranks in _engines(states) if not _is_silent(ranks[0], states, steps)]
+    return PoolStates(locked_int64(steps), tuple(engines), states, limits)
 
 
 def _on_axis(row: dict[str, Any], steps: IntArray) -> FloatArray:
@@ -136,12 +141,22 @@ def _on_axis(row: dict[str, Any], steps: IntArray) -> FloatArray:
 
 def _engines(states: Mapping[_Key, FloatArray]) -> tuple[tuple[int, ...], ...]:
     names = [metric.name for _, metric, _ in _COUNTED.values()]
-    pools = {metrics.MEMORY_USAGE.name, *names}
-    ranks = sorted({rank for name, _, rank in states if name in pools})
+    ranks = sorted({rank for name, _, rank in states if name in _POOL_METRICS})
     width = len(next(iter(states.values()), ()))
     silent = np.full(width, np.nan)
     rows = [np.concatenate([states.get((name, "", rank), silent) for name in names]) for rank in ranks]
     return share_engines(ranks, np.array(rows))
+
+
+def _is_silent(rank: int, states: Mapping[_Key, FloatArray], steps: IntArray) -> bool:
+    """Whether a rank last spoke of its caches and pools long before the newest step of any."""
+    spoke = [np.flatnonzero(np.isfinite(row)).max(initial=0) for row in _rows_of(rank, states)]
+    last = max(spoke, default=0)
+    return bool(steps[-1] - steps[last] > _SILENT_MS and len(steps) - 1 - last >= _SILENT_STEPS)
+
+
+def _rows_of(rank: int, states: Mapping[_Key, FloatArray]) -> list[FloatArray]:
+    return [row for (name, _, at), row in states.items() if at == rank and name in _POOL_METRICS]
 
 
 def _newest(states: FloatArray | None) -> float:

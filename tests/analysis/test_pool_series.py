@@ -85,3 +85,22 @@ def test_step_in_which_somebody_was_silent_has_no_sum():
         ]
     )
     np.testing.assert_array_equal(states.running(), [np.nan, 14, 25])
+
+
+def test_engine_that_fell_silent_has_no_room_and_no_forecast():
+    """Its newest states are old: nobody can be sent there, and its growth has ended."""
+    rows = []
+    for rank, known in ((0, 31), (1, 13), (2, 29)):
+        rows += [
+            _row("moe.kda_state.slots", rank, np.arange(known) * (rank + 2)),
+            _row("moe.kda_state.slots.limit", rank, [128]),
+        ]
+    states = arrange_states(rows)
+    assert states.engines == ((0,), (2,)), "rank 1 stopped three minutes ago, rank 2 is late by 20 s"
+    assert [one.ranks for one in states.caches()] == [one.ranks for one in states.series()] == [(0,), (2,)]
+    assert states.used(MemoryPool.KDA_STATE)[28] == 28 * (2 + 4)
+
+
+def test_group_of_which_all_fell_silent_is_shown_as_it_was():
+    states = arrange_states([_row("moe.kda_state.slots", rank, [7, 13]) for rank in (0, 4)])
+    assert states.engines == ((0,), (4,))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from moescope.analysis import words
 from moescope.analysis.finding import Finding, Severity
 from moescope.analysis.memory import FullPool, PoolMemory, read_pool_memory
-from moescope.analysis.memory_forecast import PoolForecast, forecast_pools
+from moescope.analysis.memory_forecast import PoolForecast, PoolSeries, forecast_pools
 from moescope.analysis.memory_outlook_report import POOL_NAMES, how_full, name_of_pool, when_full
 from moescope.analysis.pool_series import read_pool_states
 from moescope.analysis.span import Span
@@ -16,6 +17,8 @@ from moescope.analysis.store import Store
 from moescope.schemas.settings import Settings
 
 _MAX_NAMED: Final = 3
+_LASTING_SECONDS: Final = 60.0
+"""What is full for a moment, as transfer buffers are, empties by itself."""
 _WHAT_HAPPENS: Final = (
     "Where it is full, new requests wait and running ones may be preempted. "
     "`moescope report memory` says how many still fit."
@@ -29,8 +32,22 @@ def read_memory_findings(store: Store, span: Span, settings: Settings) -> tuple[
         StoreError: the store cannot answer.
     """
     memory = read_pool_memory(store, span, settings)
-    forecasts = forecast_pools(read_pool_states(store, span).series())
-    return list_memory_findings(memory, forecasts, span, settings)
+    series = read_pool_states(store, span).series()
+    return list_memory_findings(lasting(memory, series, settings), forecast_pools(series), span, settings)
+
+
+def lasting(memory: PoolMemory, series: Sequence[PoolSeries], settings: Settings) -> PoolMemory:
+    """Leave out pools as full that were not so throughout their newest minute."""
+    by_pool = {(rank, one.pool): one for one in series for rank in one.ranks}
+
+    def lasts(pool: FullPool) -> bool:
+        one = by_pool.get((pool.rank, pool.pool))
+        if one is None or not len(one.used):
+            return True
+        newest = one.seconds > one.seconds[-1] - _LASTING_SECONDS
+        return bool((one.used[newest] > settings.memory_full_ratio * one.limit).all())
+
+    return replace(memory, full=tuple(pool for pool in memory.full if lasts(pool)))
 
 
 def list_memory_findings(

@@ -80,15 +80,19 @@ def _total(rules: PlacementRules, load: LoadAssessment, subject: Subject) -> Che
 def _workers(rules: PlacementRules, placement: PlacementSnapshot, subject: Subject) -> Check:
     reporting, missing = len(placement.ranks), placement.missing_ranks
     text = f"{words.count(reporting, 'rank')} of a group of {placement.ep_size} said which experts they hold"
+    action = "Start the engine with so many workers, or correct `workers`."
     if len(missing):
         text += f"; {words.listed('rank', missing.tolist())} did not"
+        action = (
+            "Start the missing workers, or correct `workers`: `moescope report quality` names the silent."
+        )
     return subject.compare(
         reporting,
         Bound.EXACTLY,
         rules.workers,
         Unit.RANKS,
         evidence=f"{text}.",
-        action="Start the missing workers, or correct `workers`: `moescope report quality` names the silent.",
+        action=action,
     )
 
 
@@ -105,8 +109,8 @@ def _held(rules: PlacementRules, placement: PlacementSnapshot, layers: IntArray,
     if wrong.any():
         text = (
             f"Rank {placement.ranks[rank]} holds {words.copies(int(held[rank, layer]))} in layer "
-            f"{layers[layer]}, where {slots} are meant ({of_rules}); so it is in {int(wrong.sum())} of "
-            f"{wrong.size} pairs of rank and layer."
+            f"{layers[layer]}, where {slots} are meant ({of_rules}); so it is in "
+            f"{words.integer(int(wrong.sum()))} of {words.integer(wrong.size)} pairs of rank and layer."
         )
     else:
         number = str(slots) if fewest == slots else f"{fewest} or {slots}"

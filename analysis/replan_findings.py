@@ -86,9 +86,8 @@ def _moved(assessment: LoadAssessment, drift: Drift, before: str) -> str:
     most = int(rows[drift.net_variation[rows].argmax()])
     return (
         f"Tokens went to other experts than in the {before} before, in {len(rows)} of "
-        f"{words.count(len(layers), 'layer')}: in layer {layers[most]} "
-        f"{words.percent(drift.net_variation[most])} of them, noise of {words.percent(drift.floor[most])} "
-        "taken out."
+        f"{words.count(len(layers), 'layer')}: {words.percent(drift.net_variation[most])} of them in layer "
+        f"{layers[most]}, noise of {words.percent(drift.floor[most])} taken out."
     )
 
 

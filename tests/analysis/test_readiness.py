@@ -117,7 +117,9 @@ def test_another_model_fewer_workers_and_missing_copies_are_named():
     readiness = judge(values, with_load(values))
 
     assert check(readiness, "total_experts").measured == EXPERTS
-    assert check(readiness, "workers").measured == RANKS
+    workers = check(readiness, "workers")
+    assert workers.measured == RANKS
+    assert "missing" not in workers.action, "all of the group said which experts they hold"
     assert check(readiness, "redundant_experts").evidence == "No expert has a second copy."
     held = check(readiness, "experts_per_worker")
     assert (held.status, held.measured, held.limit) == (FAILED, 8, 7)
@@ -134,6 +136,7 @@ def test_a_missing_rank_is_named():
 
     assert (workers.status, workers.measured) == (FAILED, 7)
     assert "Rank 3 did not" in workers.evidence
+    assert "Start the missing workers" in workers.action
 
 
 @pytest.mark.parametrize(

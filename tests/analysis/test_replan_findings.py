@@ -1,6 +1,7 @@
 """Moving experts is advised where the load drifted and the placement no longer fits, and nowhere else."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -45,7 +46,8 @@ def test_shifted_load_that_the_placement_no_longer_fits_is_a_warning_that_says_w
     (finding,) = read_replan_findings(store, [_assess(store, "shifted")], SETTINGS)
     assert finding.severity is Severity.WARNING
     assert finding.title.startswith("Decode: the placement no longer fits the load; moving ")
-    assert "other experts than in the 12 min before, in 3 of 5 layers: in layer " in finding.detail
+    assert "other experts than in the 12 min before, in 3 of 5 layers: " in finding.detail
+    assert re.search(r" % of them in layer [235], noise of ", finding.detail)
     assert "`moescope plan --max-moved 2%`" in finding.detail
     assert finding.layer in {2, 3, 5}
     assert finding in list_findings([], judge_quality([]), SETTINGS, [finding])

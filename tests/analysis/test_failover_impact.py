@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moescope.analysis.failover_impact import FailoverStrategy, lose_ranks
@@ -193,7 +193,6 @@ def fleets(draw):
     return tokens, replicas, top_k, draw(st.sets(st.integers(0, ranks - 1)))
 
 
-@settings(deadline=None)
 @given(fleets(), st.sampled_from(FailoverStrategy))
 def test_every_assignment_is_computed_or_counted_as_unserved(fleet, strategy):
     tokens, replicas, top_k, lost = fleet
@@ -205,7 +204,6 @@ def test_every_assignment_is_computed_or_counted_as_unserved(fleet, strategy):
     assert not impact.rank_loads_after[:, sorted(lost)].any()
 
 
-@settings(deadline=None)
 @given(fleets(), st.sampled_from(FailoverStrategy))
 def test_losing_nothing_changes_nothing(fleet, strategy):
     tokens, replicas, top_k, _ = fleet
@@ -218,7 +216,6 @@ def test_losing_nothing_changes_nothing(fleet, strategy):
     np.testing.assert_allclose(impact.ratio_after, impact.ratio_before)
 
 
-@settings(deadline=None)
 @given(fleets())
 def test_nobody_gains_from_a_loss(fleet):
     tokens, replicas, top_k, lost = fleet
@@ -232,7 +229,6 @@ def test_nobody_gains_from_a_loss(fleet):
             assert less.max(initial=0) < 1e-6, strategy
 
 
-@settings(deadline=None)
 @given(fleets())
 def test_more_losses_never_hit_less(fleet):
     tokens, replicas, top_k, lost = fleet
@@ -246,7 +242,6 @@ def test_more_losses_never_hit_less(fleet):
         previous = impact
 
 
-@settings(deadline=None)
 @given(fleets())
 def test_bounds_hold_the_expectation_and_the_traffic(fleet):
     tokens, replicas, top_k, lost = fleet
@@ -258,7 +253,6 @@ def test_bounds_hold_the_expectation_and_the_traffic(fleet):
     assert impact.traffic_share <= hit.high + 1e-9
 
 
-@settings(deadline=None)
 @given(fleets())
 def test_every_lost_expert_is_loaded_once_on_a_rank_that_stays(fleet):
     tokens, replicas, top_k, lost = fleet
@@ -275,7 +269,6 @@ def test_every_lost_expert_is_loaded_once_on_a_rank_that_stays(fleet):
     assert load.bytes_to_load.sum() == 13 * impact.is_lost.sum()
 
 
-@settings(deadline=None)
 @given(fleets(), st.data())
 def test_sampled_tokens_agree_with_the_share_that_is_expected(fleet, data):
     """One layer, drawn without putting back."""

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moescope.analysis.partial_failure import (
@@ -89,7 +89,6 @@ def test_batches_that_activate_all_experts_already_change_nothing_more():
     np.testing.assert_allclose(settled.ratio, settled.at_once)
 
 
-@settings(deadline=None)
 @given(st.floats(1, 20), st.integers(0, RANKS - 1), st.floats(0, 1), st.integers(0, 79))
 def test_slower_never_makes_a_pass_shorter_and_1_changes_nothing(times, rank, reach, seed):
     rng = np.random.default_rng(seed)

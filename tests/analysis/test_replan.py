@@ -54,7 +54,7 @@ def loads_and_placements(draw):
 budgets = st.one_of(st.none(), st.floats(0, 0.4))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(loads_and_placements(), budgets, st.one_of(st.none(), st.floats(0, 50)), st.sampled_from([0.0, 0.05]))
 def test_no_layer_gets_worse_and_what_is_promised_holds(case, share, most_bytes, min_gain):
     tokens, current = case
@@ -97,7 +97,7 @@ def test_no_layer_gets_worse_and_what_is_promised_holds(case, share, most_bytes,
         assert moved_bytes <= most_bytes + 1e-6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(loads_and_placements())
 def test_a_replan_adds_no_copy_beside_another_of_its_rank(case):
     tokens, current = case

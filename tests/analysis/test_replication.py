@@ -160,7 +160,7 @@ def problems(draw: st.DrawFn) -> tuple[list[int], int, int]:
     return tokens, ranks, draw(st.integers(0, 2 * len(tokens)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems())
 def test_every_plan_keeps_the_rules(problem: tuple[list[int], int, int]) -> None:
     tokens, ranks, redundant = problem
@@ -169,7 +169,7 @@ def test_every_plan_keeps_the_rules(problem: tuple[list[int], int, int]) -> None
     check_plan(plan, table, len(tokens) + redundant)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problems())
 def test_no_plan_is_worse_than_the_published_greedy_one(problem: tuple[list[int], int, int]) -> None:
     tokens, ranks, redundant = problem
@@ -182,7 +182,7 @@ def test_no_plan_is_worse_than_the_published_greedy_one(problem: tuple[list[int]
     assert plan.ratio[0] <= balance_ratio(table, plain)[0] * ROUNDING
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(problems())
 def test_more_or_less_of_the_same_load_changes_nothing(problem: tuple[list[int], int, int]) -> None:
     tokens, ranks, redundant = problem

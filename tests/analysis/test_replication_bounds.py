@@ -90,7 +90,7 @@ def test_copies_are_given_to_the_largest_load_per_copy(tokens: list[int], most: 
     assert taken >= left * (1 - 1e-9) - 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=5), st.integers(2, 3), st.integers(0, 2))
 def test_no_placement_goes_below_the_bound(tokens: list[int], ranks: int, redundant_experts: int) -> None:
     redundant_experts = min(redundant_experts, len(tokens) * (ranks - 1))

@@ -57,7 +57,7 @@ def test_too_short_a_series_is_refused():
         fit_trend(SECONDS[: MIN_POINTS - 1], SECONDS[: MIN_POINTS - 1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 79), min_size=MIN_POINTS, max_size=23),
     st.sampled_from([0.5, 2.0, 8.0]),

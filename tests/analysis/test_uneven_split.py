@@ -39,7 +39,7 @@ def test_a_layer_without_tokens_is_split_evenly():
     assert split.ratio_uneven.tolist() == [1.0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 11), st.integers(0, 2))
 def test_shares_add_up_and_no_rank_has_more_than_the_ratio_says(seed, ranks, experts, spare):
     rng = np.random.default_rng(seed)

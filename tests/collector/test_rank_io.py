@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moescope.collector.expert_load import NumpyExpertCounter, Row
@@ -126,7 +126,6 @@ def test_a_rank_serves_what_it_holds_itself():
         assert (peers[held] == ep_rank).all()
 
 
-@settings(deadline=None)  # of a busy machine
 @given(seed=st.integers(0, 2**32 - 1), ranks=st.sampled_from([1, 2, 4, 8]))
 def test_only_holders_serve_and_the_sources_spread_evenly_over_them(seed, ranks):
     random = np.random.default_rng(seed)
@@ -155,7 +154,6 @@ def recount(ids, peers, ranks):
     return tokens, assignments
 
 
-@settings(deadline=None)  # of a busy machine
 @given(seed=st.integers(0, 2**32 - 1), num_tokens=st.integers(0, 79), ep_rank=st.integers(0, RANKS - 1))
 def test_the_numbers_equal_a_plain_recount_and_keep_their_bounds(seed, num_tokens, ep_rank):
     random = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moescope.collector.expert_load import Row
@@ -24,7 +24,6 @@ def counters():
     return made
 
 
-@settings(deadline=None)  # of a busy machine
 @given(
     steps=st.lists(
         st.tuples(

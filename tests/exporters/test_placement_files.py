@@ -38,7 +38,7 @@ def placements(draw):
 
 @pytest.mark.parametrize("engine", EngineFormat)
 @given(case=placements())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_is_written_is_read_back_as_it_was(tmp_path_factory, engine, case):
     placement, layers = case
     file = tmp_path_factory.mktemp("placement") / f"plan{SUFFIX[engine]}"
@@ -221,7 +221,7 @@ def test_empty_slots_take_the_coldest_expert_that_their_rank_lacks():
 
 
 @given(case=placements(), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_filling_keeps_what_was_there_and_duplicates_nothing(case, seed):
     placement, _ = case
     random = np.random.default_rng(seed)

@@ -41,7 +41,7 @@ def ratios(tokens, placement):
 
 
 @given(seed=st.integers(0, 2**32 - 1), ranks=st.integers(1, 6), redundant=st.integers(0, 9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_plan_covers_every_expert_and_its_ratios_are_those_of_its_map(seed, ranks, redundant):
     tokens = skewed(seed)[0]
 

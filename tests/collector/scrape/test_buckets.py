@@ -2,7 +2,7 @@ import bisect
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moescope.collector.scrape.buckets import rebucket
@@ -12,7 +12,6 @@ bound_lists = st.lists(st.floats(1e-4, 1e4, allow_nan=False), min_size=1, max_si
 )
 
 
-@settings(deadline=None)  # a busy machine must not fail what is not about speed
 @given(bound_lists, bound_lists, st.lists(st.floats(0, 2e4), max_size=79))
 def test_counts_are_kept_and_no_value_seems_faster_than_it_was(theirs, ours, values):
     uppers = [*theirs, math.inf]

@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moescope.collector.scrape.page import Page, parse_page
@@ -129,7 +129,6 @@ def test_a_url_that_leads_to_several_engines_by_turns_is_named(told: Told, caplo
     assert "several engines by turns" in said
 
 
-@settings(deadline=None)  # a busy machine must not fail what is not about speed
 @given(
     st.lists(st.tuples(st.integers(0, 23), st.integers(0, 5), st.booleans()), min_size=1, max_size=13),
 )

@@ -122,7 +122,7 @@ class SignalsPage:
         tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
         headers = {"etag": tag, "cache-control": f"private, max-age={self._max_age}"}
         known = request.headers.get("if-none-match", "")
-        if tag in {one.strip().removeprefix("W/") for one in known.split(",")}:
+        if {tag, "*"} & {one.strip().removeprefix("W/") for one in known.split(",")}:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type=_JSON, headers=headers)
 

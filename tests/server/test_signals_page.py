@@ -88,6 +88,8 @@ def test_answer_that_is_known_is_not_sent_again(make_server, source):
     tag = get(server)[1]["etag"]
 
     assert get(server, **{"If-None-Match": f'"other", {tag}'})[0] == 304
+    assert get(server, **{"If-None-Match": f"W/{tag}"})[0] == 304
+    assert get(server, **{"If-None-Match": "*"})[0] == 304
     assert get(server, **{"If-None-Match": '"other"'})[0] == 200
 
 

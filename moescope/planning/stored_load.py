@@ -60,7 +60,7 @@ def read_stored_load(
     notes = []
     if not is_used.all():
         missing = words.count(int((~is_used).sum()), "window")
-        notes.append(f"Of {missing} out of {count} nothing is stored; they are left out.")
+        notes.append(f"Of {missing} out of {count} nothing is stored: left out.")
     placement, remark = _placement_of(store, scopes[0], settings, first, layers)
     return PlanLoad(
         tokens=tokens[is_used],

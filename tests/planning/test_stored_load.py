@@ -51,7 +51,7 @@ def test_windows_from_before_the_first_are_left_out_aloud(store):
     load = read(store, count=9)
 
     assert len(load.tokens) == 6
-    assert load.notes == ("Of 3 windows out of 9 nothing is stored; they are left out.",)
+    assert load.notes == ("Of 3 windows out of 9 nothing is stored: left out.",)
 
 
 @pytest.mark.parametrize(

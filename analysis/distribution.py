@@ -37,6 +37,10 @@ class Percentiles:
     p99: float
     is_capped: bool = False
 
+    def is_beyond(self, percentile: float) -> bool:
+        """Whether one of them lies above the last bound, as the p99 does: there all are that bound."""
+        return self.is_capped and percentile >= self.p99
+
 
 @dataclass(frozen=True, slots=True)
 class Distribution:

@@ -20,6 +20,8 @@ from moescope.schemas.settings import Settings
 TimeArray: TypeAlias = npt.NDArray[np.datetime64]
 
 _MS: Final = 1000
+_SHORTEST_MS: Final = 60 * _MS
+"""Windows end with a minute, so less than one may hold nothing."""
 _HOUR_MS: Final = 3600 * _MS
 _DAY_MS: Final = 24 * _HOUR_MS
 
@@ -156,7 +158,7 @@ def read_window(
         StoreError: the store cannot answer.
     """
     end_ms = min(end_ms or scope.end_ms, scope.end_ms)
-    start_ms = max(end_ms - int(window_seconds * _MS), scope.first_ms)
+    start_ms = max(end_ms - max(int(window_seconds * _MS), _SHORTEST_MS), scope.first_ms)
     tier = choose_tier(start_ms, end_ms, scope.end_ms, settings)
     bounds = _bounds(scope, start_ms, end_ms) | {"phase": scope.phase.value}
     if tier is RAW:

@@ -156,12 +156,15 @@ def _reading_order(key: DistributionKey) -> tuple[int, str, str]:
 
 def _row(key: DistributionKey, distribution: Distribution) -> list[str]:
     whole, metric = distribution.whole, distribution.metric
-    p99 = amount(metric, whole.p99)
     return [
         *(key.metric, key.stage, key.phase, words.integer(whole.observations)),
-        *(amount(metric, value) for value in (whole.mean, whole.p50, whole.p90)),
-        f"> {p99}" if whole.is_capped else p99,
+        amount(metric, whole.mean),
+        *(_percentile(metric, value, whole) for value in (whole.p50, whole.p90, whole.p99)),
     ]
+
+
+def _percentile(metric: Metric, value: float, whole: Percentiles) -> str:
+    return f"> {amount(metric, value)}" if whole.is_beyond(value) else amount(metric, value)
 
 
 def _distribution_dict(key: DistributionKey, distribution: Distribution) -> dict[str, Any]:

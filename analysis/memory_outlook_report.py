@@ -167,8 +167,8 @@ def _replica_sentences(outlook: MemoryOutlook) -> Iterator[str]:
     tightest = min(known, key=lambda one: (one.headroom_bytes or 0) - one.bytes)
     headroom = words.binary_bytes(tightest.headroom_bytes or 0)
     if tightest.fits:
-        times = (tightest.headroom_bytes or 0) // tightest.bytes if tightest.bytes else 0
-        yield f"It fits every rank: the fullest, {tightest.rank}, has {headroom} free, {times} × as much."
+        copies = words.copies((tightest.headroom_bytes or 0) // tightest.bytes if tightest.bytes else 0)
+        yield f"It fits every rank: the fullest, {tightest.rank}, has {headroom} free, room for {copies}."
     else:
         yield f"It does not fit rank {tightest.rank}, where {headroom} are free. {_taken(tightest, outlook)}"
 

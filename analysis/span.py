@@ -11,6 +11,7 @@ import numpy as np
 
 from moescope.analysis.expert_load import LoadScope, TimeArray, from_ms, list_scopes
 from moescope.analysis.store import Store
+from moescope.schemas.errors import UsageError
 from moescope.schemas.records import FloatArray
 from moescope.schemas.settings import Settings
 
@@ -113,6 +114,20 @@ def list_deployments(store: Store) -> tuple[Deployment, ...]:
     return merge_deployments(list_scopes(store), [Reporters(**row) for row in rows])
 
 
+def check_service(store: Store, service: str | None) -> None:
+    """Refuse the name of a deployment that is not stored, where others are.
+
+    Raises:
+        StoreError: the store cannot answer.
+        UsageError: it is not stored; the message names those that are.
+    """
+    if service is None:
+        return
+    names = [one.service for one in list_deployments(store)]
+    if names and service not in names:
+        raise UsageError(f"--service {service}: nothing is stored of it; stored are: {', '.join(names)}")
+
+
 def merge_deployments(scopes: Iterable[LoadScope], reporters: Iterable[Reporters]) -> tuple[Deployment, ...]:
     """Put together who is known by its expert load and who by its processes."""
     loads, processes = _by_service(scopes), _by_service(reporters)
@@ -127,7 +142,7 @@ def cover(
 ) -> Span:
     """The last ``window_seconds`` before ``end_ms``, before the newest minute's end if None."""
     end_ms = min(end_ms or deployment.end_ms, deployment.end_ms)
-    start_ms = max(end_ms - int(window_seconds * _MS), deployment.first_ms)
+    start_ms = max(end_ms - max(int(window_seconds * _MS), _MINUTE_MS), deployment.first_ms)
     step_seconds = choose_step(end_ms - start_ms)
     step_ms = step_seconds * _MS
     return Span(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
@@ -35,7 +36,7 @@ _Answer = TypeVar("_Answer", bound=SpanAnswer)
 def print_spans(answers: Sequence[_Answer], service: str | None, width: int) -> str:
     """A headed section for each answer, or what to do when there is none."""
     if not answers:
-        return _NOTHING.format(of=f" of {service}" if service else "")
+        return textwrap.fill(_NOTHING.format(of=f" of {service}" if service else ""), width)
     return "\n\n".join("\n".join([_heading(one.span), *one.lines(width)]) for one in answers)
 
 

@@ -8,6 +8,8 @@ from typing import Final
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
+_LONG: Final = 10
+"""From so many of a larger unit on, the larger one reads better."""
 _MAX_LISTED: Final = 6
 _TICK_STEPS: Final = (0.25, 0.5, 1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
 _SCALES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -56,7 +58,10 @@ def si_bytes(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """``23.4 ms``, ``1.20 s``: three digits, whichever unit reads best."""
+    """``23.4 ms``, ``1.20 s``, ``51.3 min``, ``2.25 h``: three digits, whichever unit reads best."""
+    for span, name in ((_HOUR, "h"), (_MINUTE, "min")):
+        if value >= _LONG * span:
+            return f"{compact(value / span)} {name}"
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if value * scale >= 1:
             return f"{compact(value * scale)} {unit}"

@@ -33,6 +33,21 @@ def parse_duration(text: str | float) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def parse_window(text: str | float) -> float:
+    """Read how far to look back.
+
+    Returns:
+        seconds, above 0.
+
+    Raises:
+        typer.BadParameter: the text is no span of time, or none at all.
+    """
+    seconds = parse_duration(text)
+    if not seconds:
+        raise typer.BadParameter(f"{text!r} looks back over nothing; write 90s, 15m, 6h or 2d")
+    return seconds
+
+
 def parse_contexts(texts: Iterable[str]) -> tuple[int, ...]:
     """Read lengths of contexts: ``32k``, ``1M`` (powers of 1024), ``50000``; several, or with commas.
 
@@ -74,7 +89,7 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on s
 Window = Annotated[
     float,
     typer.Option(
-        "--window", parser=parse_duration, metavar="TIME", help="How far to look back.", show_default="15m"
+        "--window", parser=parse_window, metavar="TIME", help="How far to look back.", show_default="15m"
     ),
 ]
 Limit = Annotated[int, typer.Option(help="Most rows to show.", min=1)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from moescope.cli_arguments import Dsn, Json, missing_extra, parse_duration, text_width
+from moescope.cli_arguments import Dsn, Json, missing_extra, parse_window, text_width
 from moescope.schemas.settings import load_settings
 
 
@@ -17,7 +17,7 @@ def check(
     window: Annotated[
         float | None,
         typer.Option(
-            parser=parse_duration,
+            parser=parse_window,
             metavar="TIME",
             help="How far to look back.",
             show_default="the file's window, or 15m",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from moescope.cli_arguments import Dsn, Json, Service, missing_extra, parse_duration, text_width
+from moescope.cli_arguments import Dsn, Json, Service, missing_extra, parse_duration, parse_window, text_width
 from moescope.cli_progress import WindowProgress
 from moescope.schemas.settings import load_settings
 
@@ -16,7 +16,7 @@ def plan(
     dsn: Dsn = None,
     window: Annotated[
         float,
-        typer.Option(parser=parse_duration, metavar="TIME", help="How far to look back.", show_default="1h"),
+        typer.Option(parser=parse_window, metavar="TIME", help="How far to look back.", show_default="1h"),
     ] = 3600.0,
     windows: Annotated[
         int | None,

@@ -35,6 +35,7 @@ def hotspots(
     """Name the experts that are hot, ranked by the harm they do."""
     _print_report(
         dsn,
+        service,
         as_json,
         lambda reports, store, settings: reports.hotspots(
             store, window_seconds=window, settings=settings, service=service, limit=limit
@@ -53,6 +54,7 @@ def imbalance(
     """Show max/mean rank load per layer, net of noise and over time; idle and activated experts; drift."""
     _print_report(
         dsn,
+        service,
         as_json,
         lambda reports, store, settings: reports.imbalance(
             store, window_seconds=window, settings=settings, service=service, limit=limit
@@ -65,6 +67,7 @@ def latency(dsn: Dsn = None, window: Window = 900.0, service: Service = None, as
     """Show TTFT, TPOT, ITL, queue, end to end, dispatch and steps; fail where the contract is missed."""
     _print_report(
         dsn,
+        service,
         as_json,
         lambda reports, store, settings: reports.latency(
             store, window_seconds=window, settings=settings, service=service
@@ -83,6 +86,7 @@ def memory(
     """Show pools, KDA slots and MLA blocks, which ends first, and who still fits; fail where one is full."""
     _print_report(
         dsn,
+        service,
         as_json,
         lambda reports, store, settings: reports.memory(
             store,
@@ -105,6 +109,7 @@ def traffic(
     """Show what each rank sends to each other one, and whom it waits for."""
     _print_report(
         dsn,
+        service,
         as_json,
         lambda reports, store, _: reports.traffic(store, window_seconds=window, service=service, limit=limit),
     )
@@ -148,6 +153,7 @@ def failover(
     }
     _print_report(
         dsn,
+        service,
         as_json,
         lambda reports, store, settings: reports.failover(
             store, question, window_seconds=window, settings=settings, service=service, limit=limit
@@ -166,6 +172,7 @@ def stragglers(
     """Name the ranks, links and nodes that the others wait for, and why; fail where there is one."""
     _print_report(
         dsn,
+        service,
         as_json,
         lambda reports, store, settings: reports.stragglers(
             store, window_seconds=window, settings=settings, service=service, limit=limit
@@ -176,16 +183,21 @@ def stragglers(
 @report.command()
 def quality(dsn: Dsn = None, service: Service = None, as_json: Json = False) -> None:
     """Show whether the numbers can be believed: silent ranks, missing counts, reconciliation."""
-    _print_report(dsn, as_json, lambda reports, store, _: reports.quality(store, service=service))
+    _print_report(dsn, service, as_json, lambda reports, store, _: reports.quality(store, service=service))
 
 
-def _print_report(dsn: str | None, as_json: bool, make: Callable[[Any, Any, Settings], Any]) -> None:
+def _print_report(
+    dsn: str | None, service: str | None, as_json: bool, make: Callable[[Any, Any, Settings], Any]
+) -> None:
     try:
         from moescope.analysis import report as reports
+        from moescope.analysis.span import check_service
         from moescope.analysis.store import open_store
     except ModuleNotFoundError as error:
         raise missing_extra(error, "moescope report", "dashboard") from None
     settings = load_settings(dsn=dsn)
-    answer = make(reports, open_store(settings.dsn), settings)
+    store = open_store(settings.dsn)
+    check_service(store, service)
+    answer = make(reports, store, settings)
     print(json.dumps(answer.to_dict(), indent=2) if as_json else answer.to_text(text_width()))
     raise typer.Exit(int(answer.has_problem))

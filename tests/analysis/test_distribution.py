@@ -42,6 +42,12 @@ def test_quantile_beyond_the_last_bound_is_that_bound_and_says_so():
     assert summarise_buckets(BOUNDS, counts, observations=92, total=920.0).is_capped
 
 
+def test_every_percentile_beyond_the_last_bound_says_so():
+    summary = summarise_buckets(BOUNDS, np.array([60.0, 0.0, 0.0, 40.0]), observations=100, total=7_900.0)
+    assert (summary.p50, summary.p90, summary.p99) == (pytest.approx(50 / 60), 4.0, 4.0)
+    assert [summary.is_beyond(one) for one in (summary.p50, summary.p90, summary.p99)] == [False, True, True]
+
+
 def test_one_slow_request_in_a_thousand_does_not_cap_the_p99():
     summary = summarise_buckets(BOUNDS, np.array([999.0, 0.0, 0.0, 1.0]), observations=1000, total=7.0)
     assert not summary.is_capped

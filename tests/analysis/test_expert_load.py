@@ -70,6 +70,12 @@ def test_short_window_is_read_from_the_single_windows_of_the_ranks(store):
     assert window.intervals.tolist() == [2] * 5
 
 
+@pytest.mark.parametrize("seconds", [0.001, 10, 59])
+def test_window_of_less_than_a_minute_holds_the_newest_minute(store, seconds):
+    window = read_window(store, _scope(store), seconds, SETTINGS)
+    np.testing.assert_array_equal(window.tokens, FLEET.counts(Phase.DECODE)[-1])
+
+
 def test_window_longer_than_the_data_starts_with_the_data(store):
     window = read_window(store, _scope(store), 3 * 3600, SETTINGS)
     assert window.seconds == 7 * 60

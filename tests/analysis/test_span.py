@@ -27,6 +27,11 @@ def test_span_does_not_reach_beyond_what_is_stored():
     assert cover(DEPLOYMENT, 86_400).start_ms == DEPLOYMENT.first_ms
 
 
+@pytest.mark.parametrize("seconds", [0.001, 10, 59])
+def test_span_of_less_than_a_minute_is_the_newest_minute(seconds):
+    assert cover(DEPLOYMENT, seconds).start_ms == 78 * MINUTE_MS
+
+
 def test_span_held_still_ends_where_it_was_held():
     span = cover(DEPLOYMENT, 7 * 60, end_ms=40 * MINUTE_MS)
     assert (span.start_ms, span.end_ms, span.seconds) == (33 * MINUTE_MS, 40 * MINUTE_MS, 420)

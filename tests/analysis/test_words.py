@@ -19,9 +19,22 @@ def test_traffic_is_counted_in_powers_of_1000(value, text):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.2, "1.20 s"), (0.0234, "23.4 ms"), (0.000013, "13 µs"), (7e-9, "7 ns")]
+    ("value", "text"),
+    [
+        (1.2, "1.20 s"),
+        (0.0234, "23.4 ms"),
+        (0.000013, "13 µs"),
+        (7e-9, "7 ns"),
+    ],
 )
 def test_times_have_the_unit_that_reads_best(value, text):
+    assert words.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(158, "158 s"), (599, "599 s"), (3_080, "51.3 min"), (86_400, "24 h")]
+)
+def test_long_times_are_no_thousands_of_seconds(value, text):
     assert words.seconds(value) == text
 
 

@@ -140,6 +140,7 @@ def test_reports_and_doctor_name_the_planted_expert(server: ServerProcess, tmp_p
     hotspots = run("report", "hotspots", "--dsn", server.dsn)
     as_json = json.loads(run("report", "hotspots", "--dsn", server.dsn, "--json").stdout)
     imbalance = run("report", "imbalance", "--dsn", server.dsn, MOESCOPE_IMBALANCE_RATIO="1.5")
+    misspelt = run("report", "latency", "--dsn", server.dsn, "--service", "nosuch")
     quality = run("report", "quality", "--dsn", server.dsn)
     doctor = run("doctor", "--dsn", server.dsn, OTEL_EXPORTER_OTLP_ENDPOINT=server.endpoint)
 
@@ -148,6 +149,10 @@ def test_reports_and_doctor_name_the_planted_expert(server: ServerProcess, tmp_p
     assert '"expert": 128' in json.dumps(as_json)
     assert hotspots.returncode == imbalance.returncode == 1, "the planted expert does harm"
     assert "40" in imbalance.stdout
+    assert (misspelt.returncode, misspelt.stdout) == (2, "")
+    assert misspelt.stderr == (
+        "moescope: --service nosuch: nothing is stored of it; stored are: deepseek-v3\n"
+    )
     assert quality.returncode == 0, quality.stdout
     assert doctor.returncode == 0, doctor.stdout
 

@@ -1,7 +1,7 @@
 import pytest
 import typer
 
-from moescope.cli_arguments import parse_contexts, parse_duration
+from moescope.cli_arguments import parse_contexts, parse_duration, parse_window
 from moescope.schemas.errors import UsageError
 
 
@@ -25,6 +25,13 @@ def test_span_of_time_is_read(text: str, seconds: float):
 def test_what_is_no_span_of_time_says_how_to_write_one(text: str):
     with pytest.raises(typer.BadParameter, match="write 90s, 15m, 6h or 2d"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "0.0h"])
+def test_looking_back_over_nothing_is_refused(text: str):
+    with pytest.raises(typer.BadParameter, match="looks back over nothing; write 90s"):
+        parse_window(text)
+    assert parse_window("1ms") == 0.001
 
 
 def test_contexts_are_tokens_in_powers_of_1024_each_once():

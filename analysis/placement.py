@@ -45,6 +45,12 @@ class PlacementSnapshot:
         """Ranks of the group that never reported a placement: int64, increasing."""
         return np.setdiff1d(np.arange(self.ep_size), self.ranks)
 
+    @property
+    def redundant_experts(self) -> int:
+        """Copies of a layer beyond the first of each expert, of the layer with most."""
+        copies = self.replicas.sum(axis=0, dtype=np.int64)
+        return int(np.maximum(copies - 1, 0).sum(axis=1).max(initial=0))
+
     def ranks_of(self, layer_row: int, expert: int) -> IntArray:
         """EP ranks that hold a copy of an expert: int64, increasing."""
         return self.ranks[self.replicas[:, layer_row, expert] > 0]

@@ -10,11 +10,12 @@ from moescope.analysis.readiness_balance import judge_balance
 from moescope.analysis.readiness_capacity import judge_goodput, judge_memory
 from moescope.analysis.readiness_check import Check, CheckStatus, Section
 from moescope.analysis.readiness_evidence import GroupEvidence, ReadinessEvidence
-from moescope.analysis.readiness_failure import judge_worker_down, judge_worker_slow
+from moescope.analysis.readiness_failure import judge_worker_down
 from moescope.analysis.readiness_front_end import judge_router_down
 from moescope.analysis.readiness_metrics import judge_metrics
 from moescope.analysis.readiness_placement import judge_placement
 from moescope.analysis.readiness_protocol import ReadinessProtocol
+from moescope.analysis.readiness_worker_slow import judge_worker_slow
 from moescope.schemas.settings import Settings
 
 

@@ -118,7 +118,9 @@ def _judge_hot(rules: BalanceRules, load: LoadAssessment, subject: Subject, plan
     if harmful:
         shown = "; ".join(_describe_expert(one, load.placement, load) for one in harmful[:_SHOWN_EXPERTS])
         more = f"; and {len(harmful) - _SHOWN_EXPERTS} more" if len(harmful) > _SHOWN_EXPERTS else ""
-        text = f"{shown[0].upper()}{shown[1:]}{more}. {found} in all, {len(harmful)} harmful."
+        text = (
+            f"{shown[0].upper()}{shown[1:]}{more}. {found} in all, {len(harmful)} harmful by this protocol."
+        )
     else:
         largest = max(hot.capacity_share.tolist(), default=0.0)
         text = f"{found}, none of them harmful: the largest takes {words.percent(largest)} of a worker."
@@ -149,5 +151,6 @@ def _remedy(remedy: Remedy, load: LoadAssessment, plan_options: str, worst: HotE
         service = load.window.scope.service
         return f"Tell who operates {service}; `moescope report hotspots` has the rest."
     which = "hot experts" if worst is None else f"expert {worst.expert} of layer {worst.layer}"
-    ranks = 0 if load.placement is None else load.placement.ep_size
-    return f"Give {which} more copies: `moescope plan {plan_options} --redundant-experts {ranks}`."
+    placement = load.placement
+    more = 0 if placement is None else placement.redundant_experts + placement.ep_size
+    return f"Give {which} more copies: `moescope plan {plan_options} --redundant-experts {more}`."

@@ -98,6 +98,13 @@ class GroupEvidence:
     pools: PoolMemory | Unknown
     room: tuple[Room, ...] | Unknown
 
+    def has_no_rank(self, rank: int) -> bool:
+        """Whether the ranks are known, and this is none of them."""
+        if isinstance(self.loads, Unknown):
+            return False
+        placements = [one.placement for one in self.loads.values() if one.placement is not None]
+        return bool(placements) and not any(rank in one.ranks for one in placements)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadinessEvidence:

@@ -15,8 +15,9 @@ from moescope.analysis.failover_impact import FailoverImpact, FailoverStrategy, 
 from moescope.analysis.failover_share import share_of_requests_hit
 from moescope.analysis.placement import PlacementSnapshot
 from moescope.analysis.readiness_check import Bound, Check, Section, Subject, Unit
-from moescope.analysis.readiness_evidence import DelayForecast, GroupEvidence, Unknown
-from moescope.analysis.readiness_protocol import WorkerDownRules, WorkerSlowRules
+from moescope.analysis.readiness_evidence import GroupEvidence, Unknown
+from moescope.analysis.readiness_protocol import WorkerDownRules
+from moescope.analysis.readiness_worker_slow import judge_delays
 from moescope.schemas.attributes import Phase
 
 _WHAT_HAPPENS: Final = {
@@ -54,15 +55,12 @@ def judge_worker_down(
         rules.max_traffic_share,
         Unit.SHARE,
         evidence=_describe_loss(worst, strategy),
-        action=(
-            "Place second copies of these experts on other workers (`moescope plan --cover-nodes hot`), or "
-            "accept more with max_traffic_share."
-        ),
+        action=_more_copies(worst, group.plan_options),
     )
     yield from _hit_shares(rules, losses, group, scope)
     if rules.max_imbalance_ratio is not None:
         yield _ratio_after(rules.max_imbalance_ratio, losses, strategy, group, scope)
-    yield from _delays("worker_down", rules, group.when_down, scope)
+    yield from judge_delays("worker_down", rules, group.when_down, scope)
 
 
 def lose_each_worker(
@@ -106,6 +104,18 @@ def _describe_loss(loss: WorkerLoss, strategy: FailoverStrategy) -> str:
     return (
         f"{text}; {which}: {words.percent(impact.traffic_share)} of the assignments of {loss.phase.value} "
         f"lose their expert, {_WHAT_HAPPENS[strategy]}."
+    )
+
+
+def _more_copies(loss: WorkerLoss, plan_options: str) -> str:
+    """Second copies for everything that is lost, or the limit: nothing between helps for certain."""
+    placement = loss.load.placement
+    single = 0 if placement is None else int(((placement.replicas > 0).sum(axis=0) == 1).sum(axis=1).max())
+    there = 0 if placement is None else placement.redundant_experts
+    return (
+        f"A second copy of every expert takes {there + single} redundant experts a layer ({there} now): "
+        f"`moescope plan {plan_options} --redundant-experts N` says what N cover. Or accept more with "
+        "max_traffic_share."
     )
 
 
@@ -169,7 +179,10 @@ def _ratio_after(
             f"mean of those that are left{when}, in layer {worst.load.window.layers[row]} of "
             f"{worst.phase.value} ({worst.impact.ratio_before[row]:.2f} × before)."
         ),
-        action="Spread second copies over more workers: `moescope plan` with more --redundant-experts.",
+        action=(
+            f"Spread second copies over more workers: `moescope plan {group.plan_options}` with more "
+            "--redundant-experts."
+        ),
     )
 
 
@@ -187,56 +200,3 @@ def _with_strategy(loss: WorkerLoss, strategy: FailoverStrategy, group: GroupEvi
 def _busiest(loss: WorkerLoss, placement: PlacementSnapshot | None, row: int) -> int:
     position = int(np.argmax(loss.impact.rank_loads_after[row]))
     return position if placement is None else int(placement.ranks[position])
-
-
-def judge_worker_slow(rules: WorkerSlowRules, group: GroupEvidence, scope: str) -> Iterator[Check]:
-    """Is a worker slow now, and what if one were?"""
-    yield _slow_now(rules, group, Subject(Section.PARTIAL_FAILURE, "worker_slow", scope))
-    forecast = group.when_slow
-    if rules.max_token_share is not None:
-        subject = Subject(Section.PARTIAL_FAILURE, "worker_slow.max_token_share", scope)
-        if isinstance(forecast, Unknown) or forecast.token_share is None:
-            why = forecast.why if isinstance(forecast, Unknown) else forecast.evidence
-            yield subject.not_checked(why)
-        else:
-            yield subject.compare(
-                *(forecast.token_share, Bound.AT_MOST, rules.max_token_share, Unit.SHARE),
-                evidence=forecast.evidence,
-                action="Keep the experts of a token on fewer workers, or take a slow worker out quickly.",
-            )
-    yield from _delays("worker_slow", rules, forecast, scope)
-
-
-def _slow_now(rules: WorkerSlowRules, group: GroupEvidence, subject: Subject) -> Check:
-    slow = group.slow_workers
-    if isinstance(slow, Unknown):
-        return subject.not_checked(slow.why)
-    wanted = [one for one in slow if rules.rank is None or rules.rank in one.ranks]
-    if not wanted:
-        which = "No rank is" if rules.rank is None else f"Rank {rules.rank} is not"
-        return subject.state(is_fine=True, evidence=f"{which} slower than the others now.", action="")
-    worst, others = wanted[0], len(wanted) - 1
-    more = f" {words.count(others, 'other')} {'is' if others == 1 else 'are'} slow too." if others else ""
-    return subject.state(is_fine=False, evidence=f"{worst.evidence}{more}", action=worst.action)
-
-
-def _delays(
-    name: str, rules: WorkerDownRules | WorkerSlowRules, forecast: DelayForecast | Unknown, scope: str
-) -> Iterator[Check]:
-    limits = {"max_ttft": rules.max_ttft_seconds, "max_tpot": rules.max_tpot_seconds}
-    for key, limit in limits.items():
-        if limit is None:
-            continue
-        subject = Subject(Section.PARTIAL_FAILURE, f"{name}.{key}", scope)
-        if isinstance(forecast, Unknown):
-            yield subject.not_checked(forecast.why)
-            continue
-        expected = forecast.ttft_seconds if key == "max_ttft" else forecast.tpot_seconds
-        if expected is None:
-            yield subject.not_checked(forecast.evidence)
-            continue
-        yield subject.compare(
-            *(expected, Bound.AT_MOST, limit, Unit.SECONDS),
-            evidence=forecast.evidence,
-            action="Admit fewer requests meanwhile, or take the worker out of its group at once.",
-        )

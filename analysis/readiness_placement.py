@@ -61,6 +61,7 @@ def judge_placement(
         load,
         placement,
         Subject(Section.EXPERT_PLACEMENT, "failover_strategy", scope),
+        plan_options=group.plan_options,
         needs_all=not has_worker_down,
     )
 
@@ -97,15 +98,16 @@ def _workers(rules: PlacementRules, placement: PlacementSnapshot, subject: Subje
 
 
 def _held(rules: PlacementRules, placement: PlacementSnapshot, layers: IntArray, subject: Subject) -> Check:
-    """Slots of a worker are its experts and its part of the redundant copies."""
+    """Slots of a worker are its experts and its part of the redundant copies, of all that there are."""
     held = placement.replicas.sum(axis=2, dtype=np.int64)
-    slots = -(-(rules.total_experts + rules.redundant_experts) // rules.workers)
-    fewest = (rules.total_experts + rules.redundant_experts) // rules.workers
+    redundant = max(rules.redundant_experts, placement.redundant_experts)
+    slots = -(-(rules.total_experts + redundant) // rules.workers)
+    fewest = (rules.total_experts + redundant) // rules.workers
     wrong = (held > slots) | (held < fewest)
     rank, layer = np.unravel_index(int(np.abs(held - slots).argmax()), held.shape)
     of_rules = f"{rules.experts_per_worker} of {rules.total_experts}"
-    if rules.redundant_experts:
-        of_rules += f" and a part of {words.integer(rules.redundant_experts)} redundant"
+    if redundant:
+        of_rules += f" and a part of {words.integer(redundant)} redundant"
     if wrong.any():
         text = (
             f"Rank {placement.ranks[rank]} holds {words.copies(int(held[rank, layer]))} in layer "
@@ -155,6 +157,7 @@ def _strategy(
     placement: PlacementSnapshot,
     subject: Subject,
     *,
+    plan_options: str,
     needs_all: bool,
 ) -> Check:
     if rules.failover_strategy is not FailoverStrategy.REASSIGN:
@@ -179,7 +182,7 @@ def _strategy(
         )
     action = (
         f"Add redundant copies: {rules.total_experts} cover every expert, fewer the busiest (`moescope plan "
-        "--redundant-experts N --cover-nodes hot`); or choose failover_strategy: block or fallback_expert."
+        f"{plan_options} --redundant-experts N`); or choose failover_strategy: block or fallback_expert."
     )
     if needs_all:
         return subject.compare(*(share, Bound.AT_LEAST, 1.0, Unit.SHARE), evidence=f"{text}.", action=action)

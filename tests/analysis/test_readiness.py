@@ -126,6 +126,44 @@ def test_another_model_fewer_workers_and_missing_copies_are_named():
     assert "Rank 0 holds 8 copies in layer 39, where 7 are meant" in held.evidence
 
 
+def test_more_copies_than_are_asked_for_are_no_fault_of_a_worker():
+    values = {"expert_placement": PLACEMENT | {"failover_strategy": "block"}}
+    held = check(judge(values, with_load(values, placed(2))), "experts_per_worker")
+
+    assert (held.status, held.measured, held.limit) == (PASSED, 16, 16)
+    assert held.evidence == "Every rank holds 16 in every layer (8 of 64 and a part of 64 redundant)."
+
+
+def test_copies_that_are_all_on_one_worker_are():
+    replicas = placed().replicas.copy()
+    replicas[3, :, :8] = 1  # rank 3 holds the experts of rank 0 too
+    lumped = dataclasses.replace(placed(), replicas=replicas)
+    values = {"expert_placement": PLACEMENT | {"failover_strategy": "block"}}
+    held = check(judge(values, with_load(values, lumped)), "experts_per_worker")
+
+    assert (held.status, held.measured, held.limit) == (FAILED, 16, 9)
+    assert "Rank 3 holds 16 copies in layer 39, where 9 are meant" in held.evidence
+
+
+def test_advice_starts_from_the_copies_that_are_there():
+    values = {
+        "load_balance_check": {"phases": ["decode"]},
+        "partial_failure": {"worker_down": {"max_traffic_share": 0}},
+    }
+    replicas = placed().replicas.copy()
+    replicas[7, :, :13] = 1  # 13 experts, 8 of rank 0 and 5 of rank 1, have a copy on rank 7
+    some = dataclasses.replace(placed(), replicas=replicas)
+    readiness = judge(values, with_load(values, some, hot=79))
+
+    hot = check(readiness, "hot_experts", "decode")
+    assert hot.action.endswith("`moescope plan --service known --redundant-experts 21`.")
+    lost = check(readiness, "worker_down.max_traffic_share")
+    assert lost.action.startswith(
+        "A second copy of every expert takes 64 redundant experts a layer (13 now): `moescope plan "
+        "--service known --redundant-experts N` says what N cover."
+    )
+
+
 def test_a_missing_rank_is_named():
     whole = placed()
     some = PlacementSnapshot(
@@ -279,6 +317,15 @@ def test_a_slow_worker_is_named_and_another_rank_is_not_asked_for():
     assert (other.status, other.evidence) == (PASSED, "Rank 4 is not slower than the others now.")
     assert last.evidence == "A node is slow."
     assert none.evidence == "No rank is slower than the others now."
+
+
+def test_a_slow_worker_that_does_not_exist_is_not_passed():
+    values = {"partial_failure": {"worker_slow": {"rank": 99}}}
+    known = dataclasses.replace(with_load(values), slow_workers=())
+    slow = check(judge(values, known), "worker_slow")
+
+    assert slow.status is UNKNOWN
+    assert slow.evidence == "Rank 99 is no rank that said which experts it holds."
 
 
 def test_a_predicted_delay_is_held_against_its_limit():

@@ -22,6 +22,8 @@ _PATIENCE: Final = (5, 16)
 """Generations without progress after which a row is left: few for large problems, many for small ones."""
 _MOST_WORK: Final = 10_000_000
 """Copies placed over all generations, about: some seconds."""
+_ONE_SIDED: Final = 1 / 8
+"""Where copies may stay unused: how often one is only taken away; as often one is only given."""
 _NEAR: Final = 2e-4
 
 
@@ -31,6 +33,8 @@ def evolve(
     rows: IntArray,
     budget: TimeBudget,
     progress: Callable[[int], None],
+    *,
+    may_leave_out: bool = False,
 ) -> None:
     """Improve some rows in place until they are near their bound or patience ends.
 
@@ -42,6 +46,7 @@ def evolve(
         rows: int64, which ones to improve; those without spare copies are left alone.
         budget: ends the search.
         progress: called with the number of rows that still want improvement.
+        may_leave_out: whether copies may stay unused.
     """
     rows = rows[problem.copies[rows] > problem.load.shape[1]]
     waited = np.zeros(len(rows), dtype=np.int64)
@@ -56,7 +61,10 @@ def evolve(
         before = packing.worst[rows]
         part = problem.take(np.repeat(rows, offspring))
         counts = _mutate(
-            np.repeat(_counts_of(packing, rows, part.load.shape[1]), offspring, axis=0), part, random
+            np.repeat(_counts_of(packing, rows, part.load.shape[1]), offspring, axis=0),
+            part,
+            random,
+            one_sided=_ONE_SIDED if may_leave_out else 0.0,
         )
         young = pack_rounds(part.load, counts, part.capacity)
         target = part.bound * (1 + _NEAR)
@@ -81,10 +89,14 @@ def _counts_of(packing: Packing, rows: IntArray, experts: int) -> IntArray:
     return counts[:, :experts].astype(np.int64)
 
 
-def _mutate(counts: IntArray, problem: Problem, random: np.random.Generator) -> IntArray:
-    """Take one to three copies from random experts and give them to others, the heavier the likelier."""
+def _mutate(counts: IntArray, problem: Problem, random: np.random.Generator, *, one_sided: float) -> IntArray:
+    """Take one to three copies from random experts and give them to others, the heavier the likelier.
+
+    With the chance ``one_sided`` a copy is only taken away, and with the same one that is not used is given.
+    """
     at = np.arange(len(counts))
     times = random.integers(1, 4, len(counts))
+    unused = problem.copies - counts.sum(axis=1)
     for turn in range(3):
         moves = times > turn
         size = problem.load / counts
@@ -93,7 +105,11 @@ def _mutate(counts: IntArray, problem: Problem, random: np.random.Generator) -> 
         giver = gives.argmax(axis=1)
         gets[at, giver] = -1.0
         getter = gets.argmax(axis=1)
-        moves = moves & (gives[at, giver] >= 0) & (gets[at, getter] >= 0)
-        counts[at[moves], giver[moves]] -= 1
-        counts[at[moves], getter[moves]] += 1
+        chance = random.random(len(counts)) if one_sided else np.full(len(counts), 0.5)
+        takes = moves & (gives[at, giver] >= 0) & (chance < 1 - one_sided)
+        adds = moves & (gets[at, getter] >= 0) & (takes | (unused > 0)) & (chance >= one_sided)
+        takes &= adds | (chance < one_sided)
+        counts[at[takes], giver[takes]] -= 1
+        counts[at[adds], getter[adds]] += 1
+        unused += takes.astype(np.int64) - adds
     return counts

@@ -24,6 +24,10 @@ _CROWDED: Final = 0.43
 """Two copies of this much of a rank leave too little for what must stand beside them."""
 _FEW_SLOTS: Final = 8
 """With so few slots a rank, single swaps find too little; two for two are looked at as well."""
+_WORTH_LEAVING_OUT: Final = 5e-3
+"""What a layer must gain for copies to stay unused: they are good for safety, and engines fill all slots."""
+_CUT_NO_FINER: Final = (1.0, 0.5)
+"""Of a rank: where copies may stay unused, experts are cut to this."""
 _CANDIDATES: Final = (
     (0.0, np.inf),
     *((size, small) for size in (0.3, 0.5, 0.4, 0.2, 0.6, 0.1, 0.7) for small in (0.5, 1 / 3)),
@@ -54,7 +58,28 @@ def solve(problem: Problem, budget: TimeBudget, progress: Callable[[int], None])
         packing.keep_better(rows, _place(part, joint_counts(part, size, small)))
         progress(len(rows))
     evolve(problem, packing, hard_rows(problem, packing), budget, progress)
+    _leave_out(problem, packing, budget, progress)
     return packing
+
+
+def _leave_out(
+    problem: Problem, packing: Packing, budget: TimeBudget, progress: Callable[[int], None]
+) -> None:
+    """Use fewer copies where that is far better; in place.
+
+    A copy more can be one too many: two equal experts fill two ranks alike, and with half of one of them on
+    each no longer.
+    """
+    far = packing.worst > problem.bound * (1 + _WORTH_LEAVING_OUT)
+    rows = np.nonzero(far & (problem.copies > problem.load.shape[1]))[0]
+    if not len(rows) or budget.is_over:
+        return
+    part, fewer = problem.take(rows), packing.take(rows)
+    for size in _CUT_NO_FINER:
+        fewer.keep_better(np.arange(len(rows)), _place(part, fewer_counts(part, size)))
+    evolve(part, fewer, hard_rows(part, fewer), budget, progress, may_leave_out=True)
+    good = fewer.worst * (1 + _WORTH_LEAVING_OUT) < packing.worst[rows]
+    packing.put(rows[good], fewer.take(good))
 
 
 def hard_rows(problem: Problem, packing: Packing) -> IntArray:
@@ -86,6 +111,14 @@ def _crowded_rows(problem: Problem, packing: Packing) -> IntArray:
     crowded &= problem.copies > problem.load.shape[1]
     rows: IntArray = np.nonzero(crowded)[0]
     return rows
+
+
+def fewer_counts(problem: Problem, size: float) -> IntArray:
+    """Cut only what is more than ``size`` of a rank, and leave the other copies unused."""
+    least = (problem.load / problem.counts).max(axis=1)
+    counts = counts_up_to(problem.load, np.maximum(least, size) * (1 + 1e-12), problem.ranks)
+    fits = counts.sum(axis=1) <= problem.copies
+    return np.where(fits[:, None], counts, problem.counts)
 
 
 def joint_counts(problem: Problem, size: float, small: float) -> IntArray:

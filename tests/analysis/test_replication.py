@@ -1,3 +1,5 @@
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -205,3 +207,67 @@ def test_no_layer_is_worse_than_the_contiguous_placement(redundant_experts: int)
     plan = plan_replication(tokens, PlanRules(ranks=8, redundant_experts=redundant_experts))
     contiguous = Placement(np.tile(np.arange(64), (8, 1)), 8, 64)
     assert (plan.ratio <= balance_ratio(tokens, contiguous)).all()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ranks", "redundant_experts", "best"),
+    [
+        ([23, 23], 2, 1, 1.0),
+        ([23] * 3, 3, 1, 1.0),
+        ([23] * 7, 2, 4, 1.0),
+        ([1, 3, 3, 3, 4], 2, 1, 1.0),
+        ([4, 3, 4], 3, 4, 12 / 11),
+        ([100] * 896, 64, 1, 1.0),
+    ],
+)
+def test_a_copy_that_only_unbalances_is_left_out(
+    tokens: list[int], ranks: int, redundant_experts: int, best: float
+) -> None:
+    plan = plan_replication([tokens], PlanRules(ranks=ranks, redundant_experts=redundant_experts))
+    check_plan(plan, np.array([tokens]), len(tokens) + redundant_experts)
+    assert plan.ratio[0] == pytest.approx(best)
+
+
+@pytest.mark.parametrize("largest", [1e-299, 2.0**62, 1e250])
+def test_loads_of_any_size_are_planned_alike(largest: float) -> None:
+    shares = np.array([[1, 0.5, 0.25, 0.125, 0.125], [0.5, 1, 0.25, 0.5, 0.75], [0, 0, 0, 0, 0]])
+    rules = PlanRules(ranks=3, redundant_experts=4)
+    np.testing.assert_allclose(
+        plan_replication(shares * largest, rules).ratio, plan_replication(shares, rules).ratio
+    )
+
+
+@given(
+    tokens=st.lists(st.integers(0, 9), min_size=2, max_size=5),
+    ranks=st.integers(1, 3),
+    redundant_experts=st.integers(0, 5),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_bound_is_never_above_the_best_of_all_placements(
+    tokens: list[int], ranks: int, redundant_experts: int
+) -> None:
+    plan = plan_replication([tokens], PlanRules(ranks=ranks, redundant_experts=redundant_experts))
+    best = least_ratio(tokens, ranks, redundant_experts)
+    assert plan.bound[0] <= best * ROUNDING
+    assert best / ROUNDING <= plan.ratio[0] <= best * 1.15
+
+
+def least_ratio(tokens: list[int], ranks: int, redundant_experts: int) -> float:
+    """Of every way to give each expert a set of ranks, with at most so many copies and slots on each."""
+    copies = min(len(tokens) + redundant_experts, len(tokens) * ranks)
+    slots = -(-copies // ranks)
+    sets = [np.array(held) for held in product((0, 1), repeat=ranks) if any(held)]
+    best = [np.inf]
+
+    def place(expert: int, load: np.ndarray, held: np.ndarray) -> None:
+        left = len(tokens) - expert
+        if load.max(initial=0) >= best[0] or held.max() > slots or held.sum() + left > copies:
+            return
+        if not left:
+            best[0] = float(load.max())
+            return
+        for chosen in sets:
+            place(expert + 1, load + chosen * tokens[expert] / chosen.sum(), held + chosen)
+
+    place(0, np.zeros(ranks), np.zeros(ranks, dtype=np.int64))
+    return best[0] / (sum(tokens) / ranks) if any(tokens) else 1.0

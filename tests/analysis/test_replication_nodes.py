@@ -60,7 +60,7 @@ def test_many_groups_are_placed_like_experts() -> None:
 
 def test_copies_that_nodes_cannot_share_alike_go_to_the_heaviest() -> None:
     tokens = np.ones((1, 16))
-    tokens[0, :4] = 10  # one of four groups
+    tokens[0, :4] = [40, 5, 5, 5]  # one of four groups, and an expert in it that a node splits
     rules = PlanRules(ranks=4, redundant_experts=1, nodes=2, expert_groups=4)
     plan = plan_replication(tokens, rules)
     held = plan.placement.replicas_per_rank_layer_expert()[:, 0]

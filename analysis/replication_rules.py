@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 
 from moescope.schemas.errors import PlanError
 from moescope.schemas.records import FloatArray
 from moescope.schemas.settings import Settings
+
+SMALLEST_LOAD: Final = 1e-300
+LARGEST_LOAD: Final = 1e250
+"""Between these, loads add up and divide without loss; nobody counts beyond."""
 
 
 class CoverNodes(StrEnum):
@@ -129,6 +134,11 @@ class PlanRules:
             tokens *= cost
         if not np.isfinite(tokens).all() or (tokens < 0).any():
             raise PlanError("Tokens must be finite and not negative.")
+        if tokens.max() > LARGEST_LOAD or (tokens[tokens > 0] < SMALLEST_LOAD).any():
+            raise PlanError(
+                f"Tokens other than 0 must lie between {SMALLEST_LOAD} and {LARGEST_LOAD}; give them in "
+                "another unit."
+            )
         if tokens.shape[1] % self.expert_groups:
             raise PlanError(
                 f"{tokens.shape[1]} experts do not divide into {self.expert_groups} groups; use 1 to place "

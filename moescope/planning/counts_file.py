@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from moescope.analysis.replication_rules import LARGEST_LOAD, SMALLEST_LOAD
 from moescope.collector.recordings.sglang import read_sglang
 from moescope.collector.recordings.torch_file import read_torch_file
 from moescope.planning.load import PlanLoad
@@ -62,12 +63,14 @@ def check_loads(path: Path, value: Any) -> FloatArray:
     if tokens.ndim != 3 or not tokens.size:
         raise RecordingError(f"{path}: its axes are {list(tokens.shape)}; expected {_EXPECTED}")
     loads = tokens.astype(np.float64)
-    is_wrong = ~np.isfinite(loads) | (loads < 0)
+    is_wrong = ~np.isfinite(loads) | (loads < 0) | (loads > LARGEST_LOAD)
+    is_wrong |= (loads > 0) & (loads < SMALLEST_LOAD)
     if is_wrong.any():
         window, layer, expert = np.argwhere(is_wrong)[0]
         raise RecordingError(
             f"{path}: expert {expert} of layer row {layer} in window {window} has the load "
-            f"{loads[window, layer, expert]} ({int(is_wrong.sum())} such); loads are finite and not negative"
+            f"{loads[window, layer, expert]} ({int(is_wrong.sum())} such); loads are 0, or from "
+            f"{SMALLEST_LOAD} to {LARGEST_LOAD}"
         )
     return loads
 
@@ -97,9 +100,13 @@ def _load_of(
 
 def _read_npy(path: Path) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        content = np.load(path, allow_pickle=False)
+    except (EOFError, OSError, ValueError) as error:
         raise RecordingError(f"{path} is no array of numpy that can be read ({error})") from None
+    if not isinstance(content, np.ndarray):
+        content.close()
+        raise RecordingError(f"{path} is an archive of arrays; write the counts alone, with numpy.save")
+    return content
 
 
 def _read_json(path: Path) -> dict[str, Any]:

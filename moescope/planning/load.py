@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from moescope.schemas.records import FloatArray, IntArray
 from moescope.schemas.topology import Placement
+
+_LARGEST_COUNT: Final = 2.0**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,5 +49,9 @@ class PlanLoad:
 
     @property
     def is_counts(self) -> bool:
-        """Whether the numbers are whole: only counts have a noise that can be told."""
-        return bool((self.tokens == np.floor(self.tokens)).all())
+        """Whether the numbers are whole: only counts have a noise that can be told.
+
+        Beyond 2^53 together a float no longer tells one from the next, and their sums leave 64 bits.
+        """
+        is_whole = (self.tokens == np.floor(self.tokens)).all()
+        return bool(is_whole and self.tokens.sum() <= _LARGEST_COUNT)

@@ -1,4 +1,5 @@
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +120,47 @@ def test_dumps_of_every_rank_bring_their_placement_along():
 def test_a_placement_of_torch_is_no_load():
     with pytest.raises(RecordingError, match="give it with --current"):
         read_counts_file(DUMPS / "p2l.pt")
+
+
+def test_an_empty_file_or_an_archive_of_numpy_is_named(tmp_path):
+    empty, archive = tmp_path / "empty.npy", tmp_path / "archive.npy"
+    empty.touch()
+    with archive.open("wb") as file:
+        np.savez(file, counts=np.ones((1, 4)))
+
+    with pytest.raises(RecordingError, match="no array of numpy"):
+        read_counts_file(empty)
+    with pytest.raises(RecordingError, match=r"archive of arrays.*numpy\.save"):
+        read_counts_file(archive)
+
+
+def test_an_array_that_runs_code_when_unpickled_runs_none(tmp_path):
+    proof = tmp_path / "proof"
+
+    class Touches:
+        def __reduce__(self):
+            return Path.touch, (proof,)
+
+    for name, content in (("array.npy", None), ("pickle.npy", pickle.dumps(Touches()))):
+        file = tmp_path / name
+        if content is None:
+            np.save(file, np.array([Touches()], dtype=object), allow_pickle=True)
+        else:
+            file.write_bytes(content)
+        with pytest.raises(RecordingError, match="no array of numpy"):
+            read_counts_file(file)
+
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize("load", ["1e300", "5e-324", "1e-301"])
+def test_loads_that_do_not_add_up_are_refused_with_the_range(tmp_path, load):
+    with pytest.raises(RecordingError, match=r"0, or from 1e-300 to 1e\+250"):
+        read_counts_file(write(tmp_path, f'{{"logical_count": [[1, {load}]]}}'))
+
+
+@pytest.mark.parametrize(("count", "is_counts"), [(2**52, True), (2**62, False)])
+def test_numbers_that_leave_64_bits_together_are_loads_and_no_counts(tmp_path, count, is_counts):
+    load = read_counts_file(write(tmp_path, {"logical_count": [[[count, 3]], [[count - 3, 0]]]}))
+
+    assert load.is_counts == is_counts

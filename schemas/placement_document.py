@@ -11,7 +11,7 @@ it, and then whoever reads it says how many ranks there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -123,12 +123,14 @@ def as_table(rows: Any) -> IntArray:
         table = np.asarray(rows)
     except ValueError:
         table = np.asarray(rows, dtype=object)
-    if table.dtype == object or table.ndim != 2:
-        lengths = sorted({len(row) for row in rows if hasattr(row, "__len__")})
+    if table.ndim != 2:
+        listed = rows if isinstance(rows, Iterable) else ()
+        lengths = sorted({len(row) for row in listed if isinstance(row, Sized)})
         raise PlacementError(
-            f"{MAP_KEY} must be [layers][slots], the same slots in each layer; the rows have {lengths} slots"
+            f"{MAP_KEY} must be [layers][slots], the same slots in each layer; "
+            + (f"the rows have {lengths} slots" if lengths else "it has no rows of slots")
         )
-    if table.dtype.kind not in "iu":
+    if table.dtype.kind not in "iu" or table.dtype == np.uint64:
         raise PlacementError(f"{MAP_KEY} holds {table.dtype.name}, expected ids of experts")
     return table.astype(np.int64)
 

@@ -131,6 +131,11 @@ def test_vllm_takes_no_more_redundant_experts_than_it_has_room_for():
         ('{"physical_to_logical_map": [[0, 1]], "ep_size": "2"}', "whole number"),
         ('{"physical_to_logical_map": [[0, 1]], "layers": [1, 2]}', "do not name"),
         ("{", "no JSON"),
+        ('{"physical_to_logical_map": 5}', "no rows of slots"),
+        ('{"physical_to_logical_map": null}', "no rows of slots"),
+        ('{"physical_to_logical_map": []}', "no rows of slots"),
+        ('{"physical_to_logical_map": [[0, 18446744073709551615]]}', "expected ids of experts"),
+        ('{"physical_to_logical_map": [[0, 36893488147419103232]]}', "expected ids of experts"),
     ],
 )
 def test_a_file_that_nobody_could_serve_from_is_named_with_the_reason(tmp_path, text, words):

@@ -142,12 +142,13 @@ def _net_gain(effect: PlanEffect) -> float:
     """Fall of max / mean on the one load that is known, noise taken out of what stands before.
 
     A layer counts only where its ranks differ by more than chance: the largest of many noisy ratios is above
-    its floor now and then, and a plan always smooths the noise that it has seen.
+    its floor now and then, and a plan always smooths the noise that it has seen. A layer that gets worse
+    counts in any case.
     """
-    before = effect.ratio_before
-    if effect.noise_floor is not None:
-        before = subtract_noise_floor(before, effect.noise_floor)
-    return effect.mean(np.where(effect.is_uneven, np.maximum(before - effect.ratio_after, 0), 0.0))
+    before, after = effect.ratio_before, effect.ratio_after
+    net = before if effect.noise_floor is None else subtract_noise_floor(before, effect.noise_floor)
+    gain = np.where(effect.is_uneven, np.maximum(net - after, 0), 0.0)
+    return effect.mean(np.where(after > before, before - after, gain))
 
 
 def _noise(effect: PlanEffect) -> float:
@@ -219,6 +220,9 @@ def _why_leave(effect: PlanEffect) -> str:
             f"{max(tested.net_gain, 0):.2f} of it beyond noise; that is not worth moving "
             f"{words.integer(effect.moved)} copies."
         )
+    after = effect.mean(effect.ratio_after)
+    if before > 1 + SMALLEST_GAIN and after > before - SMALLEST_GAIN:
+        return f"max / mean is {before:.2f}, and the plan, under its rules, is no better: {after:.2f}."
     return (
         f"max / mean is {before:.2f}, and routing by chance alone would show {floor:.2f} with so few tokens; "
         "what a plan seems to gain is noise. Count for longer."

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -119,3 +121,29 @@ def test_a_plan_that_moves_nothing_is_no_plan():
 
 def test_no_load_is_no_reason():
     assert advise(effect_of(np.zeros((2, 64)))).sentence == "Leave it: there is no load to balance."
+
+
+def test_a_plan_that_its_rules_make_worse_is_left_and_not_put_down_to_noise():
+    tokens = np.full((1, 16), 23_000)
+    tokens[0, :2] = 46_000
+    before = effect_of(tokens)
+    worse = replace(before, ratio_after=before.ratio_before + 0.5)
+
+    advice = advise(worse)
+
+    assert advice.verdict is PlanVerdict.LEAVE_IT
+    assert "no better" in advice.sentence
+    assert "noise" not in advice.sentence
+
+
+def test_what_one_layer_loses_counts_against_what_another_gains():
+    tokens = np.repeat([[46_000], [23_000]], 16, axis=1)
+    effect = replace(
+        effect_of(tokens),
+        ratio_before=np.array([1.5, 1.2]),
+        ratio_after=np.array([1.2, 1.8]),
+        is_uneven=np.array([True, True]),
+        bound=np.ones(2),
+    )
+
+    assert advise(effect).verdict is PlanVerdict.LEAVE_IT

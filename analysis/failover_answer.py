@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from moescope.analysis.expert_load import LoadScope, list_scopes
-from moescope.analysis.failover_facts import FailoverFacts, read_failover_facts
+from moescope.analysis.failover_facts import FailoverFacts, leave_out_silent, read_failover_facts
 from moescope.analysis.failover_holders import find_holders
 from moescope.analysis.failover_impact import FailoverStrategy
 from moescope.analysis.failover_losses import Loss, assess_loss, assess_nodes, assess_ranks
@@ -101,7 +101,7 @@ def read_failover_report(
         if facts is None:
             unplaced.append((scopes[0].service, scopes[0].ep_group))
         else:
-            answers.append(_answer(store, facts, question, settings, limit))
+            answers.append(_answer(store, _of_question(facts, question), question, settings, limit))
     return FailoverReport(tuple(answers), tuple(unplaced), service, settings.failover_lost_share)
 
 
@@ -114,6 +114,18 @@ def _groups(store: Store, service: str | None) -> Iterator[Sequence[LoadScope]]:
     for scopes in groups.values():
         newest = max(scopes, key=lambda scope: scope.end_ms)
         yield [scope for scope in scopes if scope.experts == newest.experts]
+
+
+def _of_question(facts: FailoverFacts, question: FailoverQuestion) -> FailoverFacts:
+    """Ranks that fell silent take nothing over; they count only where it is them who are asked about."""
+    going_on = leave_out_silent(facts)
+    if question.rank is not None:
+        is_silent = question.rank in facts.silent_ranks
+    elif question.expert is not None:
+        is_silent = find_holders(facts, question.expert, question.layer).home in facts.silent_ranks
+    else:
+        is_silent = question.node is not None and question.node not in going_on.nodes
+    return facts if is_silent else going_on
 
 
 def _answer(

@@ -26,7 +26,7 @@ def group_dict(facts: FailoverFacts) -> dict[str, Any]:
         "experts_on_several_ranks": int(spread.sum()),
         "tokens_per_request": json_number(facts.tokens_per_request),
         "silent_ranks": [int(rank) for rank in facts.silent_ranks],
-        "missing_ranks": [int(rank) for rank in facts.placement.missing_ranks],
+        "missing_ranks": [int(rank) for rank in facts.unplaced_ranks],
         "failovers": facts.failovers.total,
     }
 

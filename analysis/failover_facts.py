@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -82,10 +82,32 @@ class FailoverFacts:
         copies: IntArray = self.placement.replicas.sum(axis=0, dtype=np.int64)
         return copies
 
+    @property
+    def unplaced_ranks(self) -> IntArray:
+        """Ranks that go on and never said which experts they hold: int64, increasing."""
+        return np.setdiff1d(self.placement.missing_ranks, self.silent_ranks)
+
     def row_of_rank(self, rank: int) -> int | None:
         """Row of an EP rank, None if it did not report."""
         rows = np.flatnonzero(self.ranks == rank)
         return int(rows[0]) if len(rows) else None
+
+
+def leave_out_silent(facts: FailoverFacts) -> FailoverFacts:
+    """Of a group some of whose ranks fell silent, those that go on; the same where none or all did."""
+    rows = np.flatnonzero(~np.isin(facts.ranks, facts.silent_ranks))
+    if len(rows) in {0, len(facts.ranks)}:
+        return facts
+    placement = facts.placement
+    return replace(
+        facts,
+        placement=replace(
+            placement, ranks=locked_int64(placement.ranks[rows]), replicas=lock(placement.replicas[rows])
+        ),
+        hosts=tuple(facts.hosts[row] for row in rows),
+        free_bytes=locked_float64(facts.free_bytes[rows]),
+        own_share=locked_float64(facts.own_share[rows]),
+    )
 
 
 def read_failover_facts(

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from moescope.analysis import words
+from moescope.analysis.failover_advice import advise
 from moescope.analysis.failover_dicts import group_dict, holders_dict, loss_dict
 from moescope.analysis.failover_facts import FailoverFacts
 from moescope.analysis.failover_holders import Holders
@@ -84,7 +87,7 @@ class FailoverAnswer:
             yield from self._table(width)
         for loss in self.focus:
             title, *paragraphs = describe_loss(loss, self.facts, self.holders)
-            yield from ("", title, *_indented(paragraphs, width))
+            yield from ("", title, *_indented([*paragraphs, *advise(loss, self.facts)], width))
         if self.slow is not None:
             title, *paragraphs = self.slow.lines()
             yield from ("", textwrap.fill(title, width), *_indented(paragraphs, width))
@@ -97,6 +100,7 @@ class FailoverAnswer:
             "ranks": [loss_dict(loss) for loss in self.ranks],
             "nodes": [loss_dict(loss) for loss in self.nodes],
             "focus": [loss_dict(loss) for loss in self.focus],
+            "advice": [sentence for loss in self.focus for sentence in advise(loss, self.facts)],
             "expert": None if self.holders is None else holders_dict(self.holders),
             "slow": None if self.slow is None else self.slow.to_dict(),
             "front_ends": [
@@ -107,14 +111,9 @@ class FailoverAnswer:
         }
 
     def _notes(self) -> Iterator[str]:
-        silent, missing = self.facts.silent_ranks, self.facts.placement.missing_ranks.tolist()
+        silent, missing = self.facts.silent_ranks, self.facts.unplaced_ranks.tolist()
         if silent:
-            is_one = len(silent) == 1
-            yield (
-                f"{words.listed('rank', silent)} {'is' if is_one else 'are'} silent and may be dead. What "
-                f"follows counts {'it' if is_one else 'them'} as alive; lost experts got no tokens since, so "
-                "use a --window that reaches back before."
-            )
+            yield self._silent(silent, "it" if len(silent) == 1 else "them")
         if missing:
             yield f"{words.listed('rank', missing)} never said which experts they hold and are left out."
         if self.facts.failovers.total:
@@ -123,6 +122,15 @@ class FailoverAnswer:
                 for reason, number in self.facts.failovers.by_reason.items()
             )
             yield f"Failovers are happening: in this window other copies stood in ({reasons})."
+
+    def _silent(self, silent: tuple[int, ...], them: str) -> str:
+        are = "is" if them == "it" else "are"
+        text = f"{words.listed('rank', silent)} {are} silent and may be dead. What follows counts {them} as "
+        if np.isin(silent, self.facts.ranks).any():
+            return (
+                f"{text}alive; lost experts got no tokens since, so use a --window that reaches back before."
+            )
+        return f"{text}gone; --rank {silent[0]} says what went with it."
 
     def _table(self, width: int) -> Iterator[str]:
         losses = (*self.ranks[: self.limit], *(self.nodes if len(self.nodes) > 1 else ()))

@@ -1,13 +1,14 @@
 """What would be lost, from a store to the terminal and to JSON, in known odd amounts."""
 
 import json
+from dataclasses import replace
 
 import clickhouse_connect
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from moescope.analysis import report
+from moescope.analysis import failover_answer, report
 from moescope.analysis.expert_load import list_scopes
 from moescope.analysis.failover_facts import read_failover_facts
 from moescope.analysis.failover_impact import FailoverStrategy
@@ -99,6 +100,43 @@ def test_worker_that_holds_an_expert_is_named_with_what_goes_with_it(store):
     assert f"What happens when the worker holding expert 23 (rank {holder}) fails?" in text
     assert f"Expert 23 of layer 3 is held by rank {holder} (node-1), and has no other copy." in text
     assert f"Its {HELD[holder]} experts in 5 layers have no other copy and are lost" in text
+
+
+def test_loss_comes_with_what_to_do(store):
+    group = group_of(ask(store, rank=3))
+    now, before = group["advice"]
+
+    assert now.startswith("When it happens: send its requests elsewhere and restart the rank or replace it")
+    assert before.startswith(
+        "Before it happens: a copy of every expert on a second rank takes 64 redundant experts a layer "
+        "(0 now)"
+    )
+    of_each_rank = 13_000_001 * 64 * 5 / 13 / 2**20
+    assert f"{of_each_rank:.0f} MiB more on each rank" in before
+    assert before.endswith(
+        "`moescope plan --service known-fleet --redundant-experts N` says where N copies help most."
+    )
+    assert "--cover-nodes all" in group_of(ask(store, node="node-1"))["advice"][1]
+    assert now in " ".join(ask(store, rank=3).to_text(100).split())
+
+
+def test_silent_rank_takes_nothing_over_unless_it_is_asked_about(store, facts, monkeypatch):
+    silent = replace(facts, silent_ranks=(3,))
+    monkeypatch.setattr(failover_answer, "read_failover_facts", lambda *_, **__: silent)
+    group = group_of(ask(store))
+    held = FLEET.replicas()[5] > 0
+    (lost,) = [loss for loss in group["ranks"] if loss["ranks"] == [5]]
+
+    assert sorted(loss["ranks"][0] for loss in group["ranks"]) == [0, 1, 2, *range(4, 13)]
+    assert 3 not in {one["busiest_rank"] for loss in group["ranks"] for one in loss["strategies"]}
+    assert (group["silent_ranks"], group["missing_ranks"], group["ep_size"]) == ([3], [], 13)
+    assert lost["traffic_share"] == pytest.approx(facts.tokens[held].sum() / facts.tokens.sum())
+    text = " ".join(ask(store).to_text(100).split())
+    assert "What follows counts it as gone; --rank 3 says what went with it." in text
+    for question in ({"rank": 3}, {"expert": int(FLEET.replicas()[3, 2].argmax()), "layer": 3}):
+        answer = ask(store, **question)
+        assert group_of(answer)["focus"][0]["ranks"] == [3]
+        assert "What follows counts it as alive" in " ".join(answer.to_text(100).split())
 
 
 def test_fleet_without_redundancy_is_told_so(store):

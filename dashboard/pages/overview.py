@@ -44,12 +44,8 @@ def _show(view: View) -> None:
     assessments = [loaders.load_assessment(scope, view.window_seconds, view.end_ms) for scope in scopes]
     quality = loaders.load_quality(view.service)
     _show_time(assessments)
-    others = [
-        *_memory_findings(view),
-        *loaders.load_replan_findings(assessments, view.window_seconds, view.end_ms),
-        *_straggler_findings(view),
-    ]
-    show_findings(list_findings(assessments, quality, settings, others), view)
+    # Findings take longer than what stands below them: weighing moves is seconds of work for a large model.
+    above = st.container()
     st.space("small")
     _show_key_numbers(view, assessments)
     with st.container(border=True, gap="xsmall"):
@@ -60,6 +56,14 @@ def _show(view: View) -> None:
             config={"displayModeBar": False},
             alt="Imbalance ratio of each layer, one panel a phase.",
         )
+    with above:
+        with st.spinner("Looking for what is wrong …"):
+            others = [
+                *_memory_findings(view),
+                *loaders.load_replan_findings(assessments, view.window_seconds, view.end_ms),
+                *_straggler_findings(view),
+            ]
+        show_findings(list_findings(assessments, quality, settings, others), view)
 
 
 def _straggler_findings(view: View) -> Iterator[Finding]:

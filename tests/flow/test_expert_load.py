@@ -123,7 +123,8 @@ def test_same_request_three_times_is_stored_once(
                 data=body,
                 headers={"Content-Type": "application/x-protobuf"},
             )
-            assert urllib.request.urlopen(request, timeout=30).status == 200
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                assert answer.status == 200
         if round_number < restarts:
             server.stop()
             server.start()

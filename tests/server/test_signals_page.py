@@ -173,8 +173,9 @@ def test_unknown_parameter_is_refused_and_only_reading_is_allowed(make_server, s
 
     assert get(server, "/v1/signals?servise=one")[0] == 400
     request = urllib.request.Request(server.url("metrics", "/v1/signals"), data=b"x", method="POST")
-    with pytest.raises(urllib.error.HTTPError, match="405"):
+    with pytest.raises(urllib.error.HTTPError, match="405") as refused:
         urllib.request.urlopen(request, timeout=30)
+    refused.value.close()
 
 
 def test_token_is_asked_for(make_server, source, tmp_path):

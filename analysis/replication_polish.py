@@ -15,6 +15,8 @@ _WORTH: Final = 1 - 1e-9
 _MOST_SLOTS_FOR_PAIRS: Final = 8
 _MOST_CANDIDATES: Final = 10_000_000
 """Of one row: with so many slots, swaps between pairs of ranks alone come close."""
+_LIGHTEST: Final = 12
+"""Ranks with most room, which are looked at first; all others only where none of these helps."""
 _CHUNK: Final = 2_000_000
 """Candidates looked at together; bounds the memory."""
 
@@ -53,13 +55,27 @@ def _exchange(
     packing: Packing, row: IntArray, bundles: list[IntArray], node: IntArray
 ) -> npt.NDArray[np.bool_]:
     """Make the best exchange of each row's fullest rank; True for rows that it lowered."""
-    full = packing.load[row].argmax(axis=1)
+    order = np.argsort(packing.load[row], axis=1, kind="stable")
+    full = order[:, -1]
+    if order.shape[1] < 2 * _LIGHTEST:
+        return _exchange_with(packing, (row, full, order), bundles, node)
+    improved = _exchange_with(packing, (row, full, order[:, :_LIGHTEST]), bundles, node)
+    left = np.nonzero(~improved)[0]
+    if len(left):
+        heavier = order[left, _LIGHTEST:]
+        improved[left] = _exchange_with(packing, (row[left], full[left], heavier), bundles, node)
+    return improved
+
+
+def _exchange_with(
+    packing: Packing, ranks: tuple[IntArray, IntArray, IntArray], bundles: list[IntArray], node: IntArray
+) -> npt.NDArray[np.bool_]:
+    """Make the best exchange of ``[rows]``, their fullest rank, with one of others, ``[rows, others]``."""
+    row, full, others = ranks
     best = packing.load[row, full] * _WORTH
     chosen = [np.full(len(row), -1) for _ in range(2)]
     for size, bundle in enumerate(bundles):
-        result = _results(packing, row, full, bundle)
-        result[node != node[full][:, None]] = np.inf
-        result = result.reshape(len(row), -1)
+        result = _results(packing, ranks, bundle, node).reshape(len(row), -1)
         at = result.argmin(axis=1)
         value = result[np.arange(len(row)), at]
         better = value < best
@@ -68,29 +84,40 @@ def _exchange(
         chosen[1] = np.where(better, at, chosen[1])
     for size, bundle in enumerate(bundles):
         uses = chosen[0] == size
-        other, at = np.divmod(chosen[1][uses], len(bundle) ** 2)
+        position, at = np.divmod(chosen[1][uses], len(bundle) ** 2)
+        other = others[uses, position]
         out, back = bundle[at // len(bundle)], bundle[at % len(bundle)]
         _swap(packing, row[uses][:, None], (full[uses][:, None], out), (other[:, None], back))
     return chosen[0] >= 0
 
 
-def _results(packing: Packing, row: IntArray, full: IntArray, bundle: IntArray) -> FloatArray:
-    """Larger load of both ranks after each exchange: ``[rows, other rank, bundle out, bundle back]``."""
-    experts, piece, load = packing.experts[row], packing.piece[row], packing.load[row]
-    at = np.arange(len(row))
-    mine, mine_piece = experts[at, full], piece[at, full]
+def _results(
+    packing: Packing, ranks: tuple[IntArray, IntArray, IntArray], bundle: IntArray, node: IntArray
+) -> FloatArray:
+    """Larger load of both ranks after each exchange: ``[rows, others, bundle out, bundle back]``.
+
+    What may not move weighs infinitely much, so that no exchange with it is ever the best.
+    """
+    row, full, others = ranks
+    at = row[:, None], others
+    experts, piece, load = packing.experts[at], packing.piece[at], packing.load[at]
+    mine, mine_piece, mine_load = (
+        array[row, full] for array in (packing.experts, packing.piece, packing.load)
+    )
     met = experts[:, :, :, None] == mine[:, None, None, :]
     met &= mine[:, None, None, :] >= 0
     bars_out = met.any(axis=2) | (mine == CLOSED_SLOT)[:, None, :]
     bars_back = met.any(axis=3) | (experts == CLOSED_SLOT)
-    bars_back[at, full] = True
+    bars_back |= ((node[others] != node[full][:, None]) | (others == full[:, None]))[:, :, None]
     out, back = mine_piece[:, bundle].sum(axis=2), piece[:, :, bundle].sum(axis=3)
-    gap = (load[at, full][:, None] - load) / 2
-    result: FloatArray = (out[:, None, :] - gap[:, :, None])[:, :, :, None] - back[:, :, None, :]
+    gap = (mine_load[:, None] - load) / 2
+    over = out[:, None, :] - gap[:, :, None]
+    for slot in bundle.T:
+        over[bars_out[:, :, slot]] = np.inf
+        back[bars_back[:, :, slot]] = -np.inf
+    result: FloatArray = over[:, :, :, None] - back[:, :, None, :]
     np.abs(result, out=result)
-    result += (load[at, full][:, None] - gap)[:, :, None, None]
-    result[bars_out[:, :, bundle].any(axis=3)] = np.inf
-    result.transpose(0, 1, 3, 2)[bars_back[:, :, bundle].any(axis=3)] = np.inf
+    result += (mine_load[:, None] - gap)[:, :, None, None]
     return result
 
 

@@ -20,6 +20,8 @@ GOOD_ENOUGH: Final = 1e-4
 """A row within this of its bound is left alone."""
 HARD: Final = 4e-4
 """A row that stays further from its bound is worth a search."""
+_FAR: Final = 0.05
+"""A row that simple swaps leave further from its bound wants other counts before it is worth finer work."""
 _CROWDED: Final = 0.43
 """Two copies of this much of a rank leave too little for what must stand beside them."""
 _FEW_SLOTS: Final = 8
@@ -57,6 +59,7 @@ def solve(problem: Problem, budget: TimeBudget, progress: Callable[[int], None])
         part = problem.take(rows)
         packing.keep_better(rows, _place(part, joint_counts(part, size, small)))
         progress(len(rows))
+    _even_out_finely(problem, packing, hard_rows(problem, packing))
     evolve(problem, packing, hard_rows(problem, packing), budget, progress)
     _leave_out(problem, packing, budget, progress)
     return packing
@@ -97,12 +100,17 @@ def _place(problem: Problem, counts: IntArray) -> Packing:
 def _even_out(problem: Problem, packing: Packing) -> None:
     refine(packing, problem.bound * (1 + GOOD_ENOUGH))
     rows = hard_rows(problem, packing)
-    if len(rows):
-        part, target = packing.take(rows), problem.bound[rows] * (1 + HARD / 2)
-        if packing.experts.shape[2] <= _FEW_SLOTS:
-            refine(part, target, together=2)
-        polish(part, target)
-        packing.put(rows, part)
+    _even_out_finely(problem, packing, rows[packing.worst[rows] <= problem.bound[rows] * (1 + _FAR)])
+
+
+def _even_out_finely(problem: Problem, packing: Packing, rows: IntArray) -> None:
+    if not len(rows):
+        return
+    part, target = packing.take(rows), problem.bound[rows] * (1 + HARD / 2)
+    if packing.experts.shape[2] <= _FEW_SLOTS:
+        refine(part, target, together=2)
+    polish(part, target)
+    packing.put(rows, part)
 
 
 def _crowded_rows(problem: Problem, packing: Packing) -> IntArray:

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from moescope.analysis.placement_score import balance_ratio
 from moescope.analysis.replication import PlanRules, ReplicationPlan, plan_replication
+from moescope.analysis.replication_packing import Packing
+from moescope.analysis.replication_polish import polish
 from moescope.schemas.topology import EMPTY_SLOT, Placement
 from tests.analysis.plain_planner import plan_plainly
 
@@ -271,3 +273,13 @@ def least_ratio(tokens: list[int], ranks: int, redundant_experts: int) -> float:
 
     place(0, np.zeros(ranks), np.zeros(ranks, dtype=np.int64))
     return best[0] / (sum(tokens) / ranks) if any(tokens) else 1.0
+
+
+def test_a_heavy_rank_helps_where_no_light_one_may_take_a_copy() -> None:
+    experts = np.array([[[0, 1]] * 13 + [[2 * rank, 2 * rank + 1] for rank in range(13, 26)]])
+    piece = np.where(experts == 0, 0.3, np.where(experts == 1, 0.3, 0.55))
+    piece[0, 0] = [1.0, 0.6]
+    packing = Packing(experts, piece, piece.sum(axis=2))
+    polish(packing, np.array([1.0]), rounds=1)
+    assert packing.worst[0] == pytest.approx(1.0 + 0.55)
+    np.testing.assert_allclose(packing.load, packing.piece.sum(axis=2))

@@ -69,11 +69,6 @@ class Backtest:
     net_gain: float
     verdict: BacktestVerdict
 
-    @property
-    def gain_per_pair(self) -> FloatArray:
-        """Gain of each pair of windows, averaged over layers: float64 ``[pairs]``."""
-        return _mean_over_layers(self.ratio_before - self.ratio_after)
-
 
 def last_window(tokens_per_window: IntArray) -> FloatArray:
     """Plan for the last window as it was: float64 ``[layers, experts]``."""

@@ -43,11 +43,6 @@ class FailoverQuestion:
     strategy: FailoverStrategy | None = None
     times_slower: float | None = None
 
-    @property
-    def is_about_one(self) -> bool:
-        """Whether one loss is asked for, and no table."""
-        return self.rank is not None or self.node is not None or self.expert is not None
-
 
 def make_question(*, strategy: str | None = None, **asked: Any) -> FailoverQuestion:
     """Read a question whose strategy is a word.

@@ -95,7 +95,7 @@ def read_yaml(path: Path) -> Document:
     except yaml.YAMLError as error:
         raise _unreadable(path, text, error) from None
     if node is None:
-        raise _wrong(path, "the file is empty; examples/readiness/ has one to begin with")
+        raise _wrong(path, "the file is empty")
     places = _Places()
     value = places.take(node, ())
     return Document(path, value, places.keys, places.values, tuple(places.problems))
@@ -108,7 +108,7 @@ def _read_text(path: Path) -> str:
     except OSError as error:
         raise ProtocolError(f"{path} cannot be read: {error.strerror}") from None
     if len(content) > _MAX_BYTES:
-        raise _wrong(path, f"more than {_MAX_BYTES} bytes; a protocol has a few hundred")
+        raise _wrong(path, f"more than {_MAX_BYTES} bytes; a file of this kind has a few thousand at most")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -40,7 +40,6 @@ def test_a_plan_is_scored_on_the_window_after_it_only():
     assert result.ratio_before[:, 0] == pytest.approx([85 / 60.5] * 3)
     assert result.ratio_after[:, 0] == pytest.approx([92 / 60.5] * 3)
     assert result.gain_mean == pytest.approx(-7 / 60.5)
-    assert result.gain_per_pair == pytest.approx([-7 / 60.5] * 3)
 
 
 def test_what_is_planned_for_is_made_of_the_windows_so_far():

@@ -76,3 +76,12 @@ def test_all_that_is_wrong_is_said_at_once(write):
 def test_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(SettingError, match="cannot be read"):
         read_endpoints(tmp_path / "none.yaml")
+
+
+def test_empty_file_is_told_where_endpoints_are_described(tmp_path):
+    path = tmp_path / "endpoints.yaml"
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(SettingError) as caught:
+        read_endpoints(path)
+    assert "docs/signals.md" in str(caught.value)
+    assert "readiness" not in str(caught.value)

@@ -60,8 +60,8 @@ class _Minutes:
         return make_signal(value, unit, age_seconds=age, observations=observations, evidence=evidence)
 
     def since(self, seconds: float) -> list[Mapping[str, Any]]:
-        """Those that end within the last so many seconds."""
-        return [row for row in self.rows if row["time_ms"] + _MINUTE_MS > self.now_ms - seconds * _MS]
+        """Those of :attr:`whole` that end within the last so many seconds."""
+        return [row for row in self.whole if row["time_ms"] + _MINUTE_MS > self.now_ms - seconds * _MS]
 
 
 def describe_endpoint(
@@ -77,7 +77,7 @@ def describe_endpoint(
     Args:
         rows: of ``queries/routing_signals.sql``, oldest first, at least one.
         latency: of ``queries/signal_latency.sql``.
-        settings: ``signals_window_seconds`` and ``rank_hour_price``.
+        settings: ``signals_window_seconds``, ``signals_capacity_seconds`` and ``rank_hour_price``.
         limits: what is configured, of any endpoint.
         now_ms: Unix milliseconds.
     """
@@ -90,7 +90,7 @@ def describe_endpoint(
         *(service, ep_group, newest["role"], front["host"], front["instance"]),
         limits=find_limits(limits, service, ep_group),
         load={
-            **_rates(minutes),
+            **_rates(minutes, settings.signals_capacity_seconds),
             "kda_slots_free": minutes.newest("kda_free", "{slot}"),
             "kda_slots_limit": minutes.newest("kda_limit", "{slot}"),
             "mla_blocks_free": minutes.newest("mla_free", "{block}"),
@@ -113,12 +113,13 @@ def find_limits(limits: Sequence[EndpointLimits], service: str, ep_group: str) -
     return None
 
 
-def _rates(minutes: _Minutes) -> dict[str, Signal]:
-    """Tokens a second by phase, and how far decode is from the best that it did lately."""
+def _rates(minutes: _Minutes, seconds: float) -> dict[str, Signal]:
+    """Tokens a second by phase, and how far decode is from the best that it did in so many seconds."""
     now = minutes.newest("decode", "{token}/s")
-    rates = [float(row["decode"]) for row in minutes.whole if row["decode"] is not None]
+    rows = minutes.since(seconds)
+    rates = [float(row["decode"]) for row in rows if row["decode"] is not None]
     best = float(np.percentile(rates, _BEST)) if rates else None
-    row = next((one for one in reversed(minutes.whole) if one["decode"] is not None), None)
+    row = next((one for one in reversed(rows) if one["decode"] is not None), None)
     headroom = None if best is None or now.value is None or best <= 0 else max(1 - now.value / best, 0.0)
     return {
         "prefill_tokens_per_second": minutes.newest("prefill", "{token}/s"),

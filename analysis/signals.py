@@ -65,9 +65,10 @@ def read_signals(
     """
     # Half a minute ahead: a clock that is a little fast must not hide what it reports.
     end_ms = now_ms + _MINUTE_MS // 2
+    longest = max(settings.signals_capacity_seconds, settings.signals_window_seconds)
     minutes = store.query(
         "routing_signals",
-        start_ms=(now_ms - round(settings.signals_capacity_seconds * _MS)) // _MINUTE_MS * _MINUTE_MS,
+        start_ms=(now_ms - round(longest * _MS)) // _MINUTE_MS * _MINUTE_MS,
         end_ms=end_ms,
     ).to_pylist()
     latency = store.query(

@@ -164,6 +164,28 @@ def test_headroom_is_against_the_best_of_the_last_minutes():
     assert endpoint.load["decode_headroom_ratio"].observations == 13
 
 
+def test_best_rate_looks_back_as_far_as_its_setting_and_prefix_hits_as_far_as_theirs():
+    """Whichever of the two is longer."""
+    rows = [_minute(at, decode=79.0 - 6 * at, looked_up=100, found=at) for at in range(13)]
+    short = Settings(signals_capacity_seconds=120, signals_window_seconds=600)
+    endpoint = describe_endpoint(rows, [], short, (), now_ms=13 * 60_000)
+    assert endpoint.load["decode_best_tokens_per_second"].observations == 2
+    assert endpoint.load["decode_best_tokens_per_second"].value < 79 - 6 * 10
+    assert endpoint.state["prefix_hit_ratio"].value == pytest.approx(sum(range(3, 13)) / 1000)
+
+
+def test_reader_looks_as_far_back_as_the_longer_setting(dsn):
+    """Both minutes before the newest are outside the capacity's span, and inside the window's."""
+    settings = Settings(signals_capacity_seconds=60, signals_window_seconds=300)
+    reader = SignalReader(dsn, settings, clock_ms=lambda: NOW_MS)
+    (endpoint,) = reader.read().endpoints
+    reader.close()
+    assert endpoint.load["decode_best_tokens_per_second"].observations == 1
+    assert endpoint.state["prefix_hit_ratio"].value == pytest.approx(0.83)
+    good = known.GOOD_REQUESTS + known.SLOW_REQUESTS
+    assert endpoint.state["prefix_hit_ratio"].observations == FLEET.minutes * good
+
+
 def test_what_nobody_reported_has_no_value_and_is_not_zero():
     endpoint = _describe(_minute(12))
     for signal in (*endpoint.load.values(), *endpoint.state.values(), *endpoint.economics.values()):

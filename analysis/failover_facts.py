@@ -15,9 +15,9 @@ from moescope.analysis.frozen import lock, locked_float64, locked_int64
 from moescope.analysis.gpus import read_gpus
 from moescope.analysis.memory import read_pool_memory
 from moescope.analysis.placement import PlacementSnapshot, read_placement
-from moescope.analysis.quality import Quality, read_quality
 from moescope.analysis.rank_io import read_hosts
 from moescope.analysis.requests import read_goodput
+from moescope.analysis.silent_ranks import read_silent_ranks
 from moescope.analysis.span import Span, span_between
 from moescope.analysis.store import Store, column_as_array
 from moescope.schemas.attributes import Excluded, Phase
@@ -160,7 +160,7 @@ def read_failover_facts(
         own,
         per_engine,
         _tokens_per_request(store, span, settings),
-        _silent_ranks(read_quality(store, scope.service), scope.ep_group, settings),
+        read_silent_ranks(store, scope.service, scope.ep_group, settings),
         read_failovers(store, span, limit=10_000),
     )
 
@@ -210,15 +210,6 @@ def _free_bytes(store: Store, span: Span, ranks: IntArray, settings: Settings) -
         reserved[ranks == rank] = np.nansum(limits[row])
     free: FloatArray = lock(np.maximum(device - reserved, 0.0))
     return free
-
-
-def _silent_ranks(quality: Quality, ep_group: str, settings: Settings) -> tuple[int, ...]:
-    """Ranks that stopped to report while others went on."""
-    group = [one for one in (*quality.reporting, *quality.silent) if one.ep_group == ep_group]
-    newest = max((one.last_ms for one in group), default=0)
-    late_ms = settings.silent_after_seconds * 1000
-    silent = [one for one in quality.silent if one.ep_group == ep_group and newest - one.last_ms > late_ms]
-    return tuple(one.ep_rank for one in silent)
 
 
 def _tokens_per_request(store: Store, span: Span, settings: Settings) -> float:

@@ -25,6 +25,7 @@ from moescope.analysis.failover_words import (
 from moescope.analysis.front_ends import FrontEnd
 from moescope.analysis.partial_failure_answer import SlowAnswer
 from moescope.analysis.report_sections import DEFAULT_WIDTH
+from moescope.analysis.silent_ranks import describe_silent_ranks
 from moescope.analysis.span import Span
 from moescope.analysis.span_sections import print_spans
 from moescope.analysis.text_table import Column, render_table
@@ -113,7 +114,7 @@ class FailoverAnswer:
     def _notes(self) -> Iterator[str]:
         silent, missing = self.facts.silent_ranks, self.facts.unplaced_ranks.tolist()
         if silent:
-            yield self._silent(silent, "it" if len(silent) == 1 else "them")
+            yield self._silent(silent)
         if missing:
             yield f"{words.listed('rank', missing)} never said which experts they hold and are left out."
         if self.facts.failovers.total:
@@ -123,9 +124,9 @@ class FailoverAnswer:
             )
             yield f"Failovers are happening: in this window other copies stood in ({reasons})."
 
-    def _silent(self, silent: tuple[int, ...], them: str) -> str:
-        are = "is" if them == "it" else "are"
-        text = f"{words.listed('rank', silent)} {are} silent and may be dead. What follows counts {them} as "
+    def _silent(self, silent: tuple[int, ...]) -> str:
+        them = "it" if len(silent) == 1 else "them"
+        text = f"{describe_silent_ranks(silent)}. What follows counts {them} as "
         if np.isin(silent, self.facts.ranks).any():
             return (
                 f"{text}alive; lost experts got no tokens since, so use a --window that reaches back before."

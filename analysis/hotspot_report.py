@@ -19,6 +19,12 @@ _COLUMNS: Final = (
 )
 
 
+_LEGEND: Final = (
+    "× median: of its layer's experts; share: what one copy takes of a rank's even part of the layer; "
+    "relief: by so much max / mean of the layer would fall without it."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class HotspotReport:
     """Hot experts of every scope in a window, the most harmful first."""
@@ -42,15 +48,13 @@ class HotspotReport:
 
     def _section(self, assessment: LoadAssessment, width: int) -> Iterator[str]:
         hot = assessment.hot_experts
-        yield textwrap.fill(
-            f"{words.count(len(hot), 'hot expert')}, {words.integer(hot.num_harmful)} harmful. "
-            "Share: what one copy takes of a rank's even part of the layer.",
-            width,
-        )
+        yield textwrap.fill(_verdict(assessment), width)
         if len(hot):
             yield render_table(_COLUMNS, [_hot_row(assessment, one) for one in hot.top(self.limit)], width)
         if len(hot) > self.limit:
             yield f"… and {words.count(len(hot) - self.limit, 'more hot expert')}."
+        if len(hot):
+            yield textwrap.fill(_LEGEND, width)
 
     def _experts_dict(self, assessment: LoadAssessment) -> dict[str, Any]:
         hot = assessment.hot_experts
@@ -71,6 +75,17 @@ class HotspotReport:
                 for one in hot.top(self.limit)
             ],
         }
+
+
+def _verdict(assessment: LoadAssessment) -> str:
+    hot = assessment.hot_experts
+    found = words.count(len(hot), "hot expert")
+    if assessment.placement is None:
+        return f"{found}; no rank has said which experts it holds, so what they do to ranks is unknown."
+    if not hot.num_harmful:
+        return f"{found}, 0 harmful: no copy takes much of a rank, and none makes a layer imbalanced."
+    plan = f"`moescope plan --service {assessment.window.scope.service}`"
+    return f"{found}, {words.integer(hot.num_harmful)} harmful. Where copies help: {plan}."
 
 
 def _hot_row(assessment: LoadAssessment, one: HotExpert) -> list[str]:

@@ -34,8 +34,8 @@ def find_dead(assessment: LoadAssessment, settings: Settings, place: str) -> Fin
         f"{place}: {words.count(len(places), 'expert')} of {words.integer(scope.experts * len(layers))} "
         f"{verb} never chosen in {seconds}.",
         f"Expert {', '.join(named)}{more}. Chance does not do that: one at "
-        f"{words.percent(settings.dead_expert_ratio)} of the layer's median would have been chosen. A bias "
-        "of the router, or weights that were not loaded, would.",
+        f"{words.percent(settings.dead_expert_ratio)} of the layer's median would have been chosen. A rank "
+        "that is gone, a bias of the router, or weights that were not loaded would.",
         float(len(places)),
         *(scope.service, scope.ep_group, scope.phase),
         layer=int(layers[places[0][0]]),

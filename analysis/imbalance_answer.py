@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moescope.analysis.activated_experts import ActivatedExperts, estimate_activated_experts, read_passes
 from moescope.analysis.assessment import LoadAssessment, read_assessment
@@ -10,6 +10,7 @@ from moescope.analysis.expert_load import LoadScope
 from moescope.analysis.imbalance import BoolArray
 from moescope.analysis.imbalance_conventions import BalanceConventions, compare_conventions
 from moescope.analysis.imbalance_trend import ImbalanceTrend, read_trend
+from moescope.analysis.silent_ranks import read_silent_ranks
 from moescope.analysis.store import Store
 from moescope.schemas.settings import Settings
 
@@ -23,6 +24,7 @@ class ImbalanceAnswer:
         conventions: None without a placement.
         activated: None without a placement or passes.
         trend: None where only the window itself was looked at.
+        silent_ranks: EP ranks that stopped to report while others went on.
     """
 
     assessment: LoadAssessment
@@ -30,6 +32,7 @@ class ImbalanceAnswer:
     conventions: BalanceConventions | None = None
     activated: ActivatedExperts | None = None
     trend: ImbalanceTrend | None = None
+    silent_ranks: tuple[int, ...] = ()
 
     @property
     def reads_are_worse(self) -> BoolArray | None:
@@ -70,4 +73,5 @@ def read_imbalance_answer(
     """
     assessment = read_assessment(store, scope, window_seconds, settings)
     passes = read_passes(store, assessment.window, settings)
-    return answer_imbalance(assessment, passes=passes, trend=read_trend(store, assessment, settings))
+    answer = answer_imbalance(assessment, passes=passes, trend=read_trend(store, assessment, settings))
+    return replace(answer, silent_ranks=read_silent_ranks(store, scope.service, scope.ep_group, settings))

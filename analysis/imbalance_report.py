@@ -26,6 +26,7 @@ from moescope.analysis.imbalance_trend_report import (
 )
 from moescope.analysis.placement import PlacementSnapshot
 from moescope.analysis.report_sections import DEFAULT_WIDTH, describe_scope, print_sections
+from moescope.analysis.silent_ranks import describe_silent_ranks
 from moescope.analysis.skew_report import print_skew, skew_dicts
 from moescope.analysis.span_sections import UNKNOWN, json_number
 from moescope.analysis.text_table import Column, render_table
@@ -94,6 +95,13 @@ class ImbalanceReport:
         if imbalance is None or placement is None or answer.conventions is None:
             yield "No rank has said which experts it holds, so rank loads are unknown."
             return
+        if answer.silent_ranks:
+            said = describe_silent_ranks(answer.silent_ranks)
+            yield textwrap.fill(
+                f"{said}: no load is counted there since, so the others look busier than the mean, and "
+                "experts without another copy look dead.",
+                width,
+            )
         yield textwrap.fill(self._verdict(answer, imbalance, placement), width)
         if answer.trend is not None:
             for line in print_history(answer.trend.history, assessment.window.layers):
@@ -166,6 +174,7 @@ def _layer_rows(
 def _scope_dict(answer: ImbalanceAnswer) -> dict[str, Any]:
     assessment = answer.assessment
     return describe_scope(assessment) | {
+        "silent_ranks": list(answer.silent_ranks),
         "passes": answer.passes,
         "conventions": _conventions_dict(answer.conventions),
         "over_time": history_dict(answer.trend),

@@ -12,6 +12,7 @@ import numpy as np
 from moescope.analysis import words
 from moescope.analysis.expert_load import from_ms
 from moescope.analysis.report_sections import DEFAULT_WIDTH
+from moescope.analysis.silent_ranks import describe_silent_ranks, read_silent_ranks
 from moescope.analysis.span import Span
 from moescope.analysis.span_sections import UNKNOWN, describe_span, json_number, print_spans
 from moescope.analysis.store import Store
@@ -118,13 +119,18 @@ def read_straggler_answer(store: Store, span: Span, settings: Settings, limit: i
         StoreError: the store cannot answer.
     """
     evidence = read_straggler_evidence(store, span, settings)
-    return answer_from(span, evidence, StragglerRules.of(settings), limit)
+    silent = read_silent_ranks(store, span.service, span.ep_group, settings)
+    return answer_from(span, evidence, StragglerRules.of(settings), limit, silent)
 
 
 def answer_from(
-    span: Span, evidence: StragglerEvidence, rules: StragglerRules, limit: int
+    span: Span,
+    evidence: StragglerEvidence,
+    rules: StragglerRules,
+    limit: int,
+    silent_ranks: tuple[int, ...] = (),
 ) -> StragglerAnswer:
-    """Decide and describe what was read."""
+    """Decide and describe what was read; nobody waits for ``silent_ranks``, so they are no stragglers."""
     signs = read_signs(evidence, rules)
     found = find_stragglers(evidence, rules, signs)
     named = {rank for one in found for rank in one.ranks}
@@ -132,9 +138,17 @@ def answer_from(
         span,
         found,
         () if signs is None else list_rank_signs(evidence, signs, rules, limit, named),
-        list_gaps(evidence, signs, rules),
+        (*_gone(silent_ranks), *list_gaps(evidence, signs, rules)),
         *(can_judge(evidence, signs), evidence.num_ranks, evidence.num_windows, evidence.window_seconds),
     )
+
+
+def _gone(silent_ranks: tuple[int, ...]) -> Iterator[str]:
+    if silent_ranks:
+        yield (
+            f"{describe_silent_ranks(silent_ranks)}, which no wait shows: `moescope report failover --rank "
+            f"{silent_ranks[0]}` says what went with it."
+        )
 
 
 def _row(one: RankSigns) -> list[str]:

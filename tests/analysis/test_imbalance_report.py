@@ -1,6 +1,7 @@
 """The imbalance report in every state: what it says, within the terminal's width, and true to its schema."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -66,6 +67,17 @@ def _check(report):
 @pytest.fixture(scope="module")
 def said():
     return _check(_report(_answer(HOT)))
+
+
+def test_silent_rank_is_named_before_what_it_makes_of_the_others():
+    answer = replace(_answer(HOT), silent_ranks=(3,))
+    text = _check(_report(answer))
+
+    assert text.index("Rank 3 is silent and may be dead: no load is counted there since") < text.index(
+        "Worst: "
+    )
+    assert _report(answer).to_dict()["scopes"][0]["silent_ranks"] == [3]
+    assert "silent" not in _report(_answer(HOT)).to_text(100)
 
 
 def test_summary_comes_first_then_layers_then_everything_else():

@@ -52,6 +52,18 @@ EVERYTHING = {
 }
 
 
+def test_rank_that_fell_silent_is_named_where_no_wait_shows_it():
+    made = answer_from(SPAN, World().evidence(), StragglerRules(), 3, silent_ranks=(7,))
+    text = " ".join("\n".join(made.lines(100)).split())
+
+    assert "Nobody is waited for unusually long" in text
+    assert (
+        "Not known: Rank 7 is silent and may be dead, which no wait shows: `moescope report failover "
+        "--rank 7` says what went with it."
+    ) in text
+    jsonschema.validate(StragglerReport((made,), None).to_dict(), read_report_schema("stragglers"))
+
+
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_text_fits_a_terminal_and_json_its_schema(name):
     made = report_of(EVERYTHING[name])

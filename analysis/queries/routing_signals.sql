@@ -6,7 +6,7 @@
 -- time_ms                     start of the minute, Unix ms
 -- newest_ms                   end of its newest window, Unix ms
 -- windows                     ends of windows, each once over all processes
--- processes                   that reported
+-- processes                   that reported, restarts counted once
 -- looked_up, found, partial   prompt tokens: looked up, found, found of prompts that were found in part
 -- prefill, decode             tokens a second; null where nobody said, as in all columns below
 -- kda_free, kda_limit         KDA state slots

@@ -10,7 +10,7 @@ CREATE VIEW IF NOT EXISTS ${database}.routing_signals ${on_cluster} (
     frontend_instance String COMMENT 'that front end, unique per start, empty where none reports',
     newest_window DateTime64(3, 'UTC') COMMENT 'end of the newest window of the minute of any process',
     windows UInt64 COMMENT 'ends of windows in the minute, each counted once over all processes',
-    processes UInt64 COMMENT 'processes that reported in the minute: fewer than a minute before in one that has only begun',
+    processes UInt64 COMMENT 'ranks, front ends and schedulers that reported, restarts counted once: fewer than before in a minute that has only begun',
     prompt_tokens UInt64 COMMENT 'tokens looked up in the prefix cache',
     prefix_hit_ratio Nullable(Float64) COMMENT '(hit + partial hit) / looked up, 0 to 1',
     prefix_partial_hit_ratio Nullable(Float64) COMMENT 'partial hit / looked up, 0 to 1',
@@ -86,7 +86,7 @@ FROM (
             [
                 ('newest_ms', toFloat64(toUnixTimestamp64Milli(max(raw.end_time)))),
                 ('windows', toFloat64(uniqExact(raw.end_time))),
-                ('processes', toFloat64(uniqExact(raw.instance)))
+                ('processes', toFloat64(uniqExact((raw.component, raw.ep_rank, raw.host))))
             ] AS numbers
         FROM ${database}.measurement AS raw
         WHERE raw.metric = 'moe.telemetry.queue.size'

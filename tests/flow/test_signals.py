@@ -77,6 +77,16 @@ def test_what_nobody_reported_is_null_and_not_zero(fleet):
     ) == [("mixed", "", *[None] * 8, 0)]
 
 
+def test_rank_that_was_started_again_is_one_process(fleet):
+    """Else the minute after a restart would look as if somebody had not reported yet."""
+    for ep_rank in (0, 1, 1):
+        fleet.rank(ep_rank)
+    fleet.process(Component.FRONTEND)
+    fleet.close_window()
+
+    assert fleet.rows("routing_signals", "processes") == [(3,)]
+
+
 def test_both_caches_lent_from_one_set_of_blocks_leave_what_neither_holds(fleet):
     scheduler = fleet.process(Component.SCHEDULER)
     for metric, limit, used in (

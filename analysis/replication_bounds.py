@@ -2,7 +2,7 @@
 
 Lower bounds of max / mean under an even split over copies on distinct ranks:
 
-1. the mean: 1;
+1. the mean: 1, or over the ranks that have a slot where some have none;
 2. the largest load per copy under the best counts (:func:`minimax_counts` is exact);
 3. without spare copies: k ranks that hold the k heaviest experts hold at least as many others beside them as
    the remaining ranks have no room for; at best the lightest;
@@ -28,6 +28,8 @@ def lower_bounds(load: FloatArray, counts: IntArray, capacity: IntArray, copies:
         copies: int64 ``[rows]``, copies that may be placed.
     """
     bound: FloatArray = np.maximum(1.0, (load / counts).max(axis=1))
+    usable = (capacity > 0).sum(axis=1)
+    bound = np.where(usable < capacity.shape[1], np.maximum(bound, load.sum(axis=1) / usable), bound)
     single = np.nonzero(copies == load.shape[1])[0]
     if len(single):
         bound[single] = np.maximum(bound[single], _bound_singles(load[single], capacity[single]))

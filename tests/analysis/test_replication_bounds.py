@@ -99,3 +99,10 @@ def test_no_placement_goes_below_the_bound(tokens: list[int], ranks: int, redund
     capacity = np.full((1, ranks), -(-copies[0] // ranks))
     bound = lower_bounds(load, minimax_counts(load, copies, ranks), capacity, copies)
     assert bound[0] <= best_ratio(tokens, ranks, redundant_experts) * (1 + 1e-9)
+
+
+def test_ranks_without_a_slot_take_nothing_off_the_others() -> None:
+    plan = plan_replication([[3, 1, 1, 1, 2]], PlanRules(ranks=3, slots_per_rank=(4, 0, 3)))
+
+    assert plan.bound[0] == pytest.approx(1.5)
+    assert plan.ratio[0] == pytest.approx(1.5)

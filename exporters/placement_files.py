@@ -121,7 +121,7 @@ def _load(path: Path, read_torch: Callable[[Path], Any] | None) -> Any:
 def _load_json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise PlacementError(f"it is no JSON ({error})") from None
 
 

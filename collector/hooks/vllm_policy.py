@@ -140,7 +140,7 @@ def read_planned_map(file: str) -> PlannedMap:
     """
     try:
         content = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise PlacementError(f"it cannot be read ({error})") from None
     if not isinstance(content, dict) or "ep_size" not in content:
         raise PlacementError("it is no file of `moescope plan --format vllm`")

@@ -101,7 +101,7 @@ def _load_of(
 def _read_npy(path: Path) -> Any:
     try:
         content = np.load(path, allow_pickle=False)
-    except (EOFError, OSError, ValueError) as error:
+    except (EOFError, MemoryError, OSError, ValueError) as error:
         raise RecordingError(f"{path} is no array of numpy that can be read ({error})") from None
     if not isinstance(content, np.ndarray):
         content.close()
@@ -112,7 +112,7 @@ def _read_npy(path: Path) -> Any:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise RecordingError(f"{path} is no JSON that can be read ({error})") from None
     _refuse_others(path, content)
     checked: dict[str, Any] = content

@@ -131,6 +131,7 @@ def test_vllm_takes_no_more_redundant_experts_than_it_has_room_for():
         ('{"physical_to_logical_map": [[0, 1]], "ep_size": "2"}', "whole number"),
         ('{"physical_to_logical_map": [[0, 1]], "layers": [1, 2]}', "do not name"),
         ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
         ('{"physical_to_logical_map": 5}', "no rows of slots"),
         ('{"physical_to_logical_map": null}', "no rows of slots"),
         ('{"physical_to_logical_map": []}', "no rows of slots"),

@@ -134,6 +134,18 @@ def test_an_empty_file_or_an_archive_of_numpy_is_named(tmp_path):
         read_counts_file(archive)
 
 
+def test_a_file_that_takes_more_than_there_is_of_memory_or_depth_is_named(tmp_path):
+    endless = tmp_path / "endless.npy"
+    with endless.open("wb") as file:
+        described = {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6, 1000)}
+        np.lib.format.write_array_header_1_0(file, described)
+
+    with pytest.raises(RecordingError, match="no array of numpy"):
+        read_counts_file(endless)
+    with pytest.raises(RecordingError, match="no JSON"):
+        read_counts_file(write(tmp_path, "[" * 100_000))
+
+
 def test_an_array_that_runs_code_when_unpickled_runs_none(tmp_path):
     proof = tmp_path / "proof"
 

@@ -12,7 +12,7 @@ import typer
 
 from moescope.schemas.errors import MissingExtraError, UsageError
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*(ms|s|m|h|d)?", re.ASCII)
 _TOKENS: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
 _TIMES: Final = {"": 1, "k": 1024, "m": 1024**2}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}

@@ -75,6 +75,12 @@ def test_spans_of_time_are_written_as_people_do(tmp_path: Path, written: str, se
     assert read(tmp_path, f"window: {written}\ngoodput:\n").window_seconds == seconds
 
 
+@pytest.mark.parametrize("written", ["0s", "0", "0.0h", "00ms", f"{'9' * 400}s"])
+def test_a_span_of_nothing_or_without_end_is_none(tmp_path: Path, written: str):
+    with pytest.raises(ProtocolError, match=r"window: .* is not a span of time as in 90s, 15m or 2h"):
+        read(tmp_path, f"window: {written}\ngoodput:\n")
+
+
 @pytest.mark.parametrize(("written", "share"), [("0.125", 0.125), ("12.5%", 0.125), ("7 %", 0.07), ("1", 1)])
 def test_shares_are_parts_of_one_or_per_cent(tmp_path: Path, written: str, share: float):
     assert read(tmp_path, f"goodput:\n  min_share: {written}\n").goodput.min_share == pytest.approx(share)

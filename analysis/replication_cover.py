@@ -35,7 +35,7 @@ def place_covering(
     that goes.
     """
     problem = make_problem(load, load.sum(axis=1) / rules.ranks, room)
-    free = solve(problem, budget, report)
+    free = solve(problem, budget, report, may_leave_out=not rules.uses_every_copy)
     limit = np.maximum(free.worst, problem.bound) * (1 + _PRICE)
     wanted = np.ones(load.shape, dtype=bool)
     if rules.cover_nodes is CoverNodes.HOT:

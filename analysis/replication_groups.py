@@ -84,7 +84,7 @@ def _place_split(
     by_layer = problem.bound.reshape(layers, rules.nodes)
     by_layer[:] = np.maximum(by_layer, part.sum(axis=1).reshape(layers, -1) * _per_rank(load, rules))
     by_layer[:] = by_layer.max(axis=1, keepdims=True)
-    packing = solve(problem, *running)
+    packing = solve(problem, *running, may_leave_out=not rules.uses_every_copy)
     named = np.concatenate([ids, np.full((len(ids), 1), EMPTY_SLOT)], axis=1)
     table = np.take_along_axis(named, name_experts(problem, packing), axis=1)
     return table.reshape(layers, -1), max_over_mean(packing.load.reshape(layers, -1))

@@ -32,7 +32,9 @@ def place_freely(
 ) -> tuple[IntArray, FloatArray]:
     """Place every expert on any rank: int64 ``[layers, slots]``, and the bound, float64 ``[layers]``."""
     problem = make_problem(load, load.sum(axis=1) / rules.ranks, room)
-    return name_experts(problem, solve(problem, budget, report)), problem.bound
+    return name_experts(
+        problem, solve(problem, budget, report, may_leave_out=not rules.uses_every_copy)
+    ), problem.bound
 
 
 def name_experts(problem: Problem, packing: Packing) -> IntArray:

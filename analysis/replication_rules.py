@@ -34,7 +34,9 @@ class PlanRules:
     Attributes:
         ranks: ranks of the EP group.
         redundant_experts: spare slots of each layer beyond one per expert; any number from 0 up. What would
-            need more copies of an expert than there are ranks stays empty.
+            need more copies of an expert than there are ranks stays empty, and so does what would make a
+            layer far less even.
+        uses_every_copy: no copy stays unused, even where it makes a layer less even: engines fill all slots.
         slots_per_rank: slots of each rank in each layer where they differ; takes the place of
             ``redundant_experts``.
         nodes: nodes that the ranks live on, in consecutive blocks of equal size.
@@ -52,6 +54,7 @@ class PlanRules:
 
     ranks: int
     redundant_experts: int = 0
+    uses_every_copy: bool = False
     slots_per_rank: tuple[int, ...] | None = None
     nodes: int = 1
     expert_groups: int = 1

@@ -36,13 +36,16 @@ _CANDIDATES: Final = (
 )
 
 
-def solve(problem: Problem, budget: TimeBudget, progress: Callable[[int], None]) -> Packing:
+def solve(
+    problem: Problem, budget: TimeBudget, progress: Callable[[int], None], *, may_leave_out: bool = True
+) -> Packing:
     """Place every row as well as the time allows.
 
     Args:
         problem: the rows.
         budget: ends the search for better counts.
         progress: called with the number of rows that still want improvement.
+        may_leave_out: whether copies may stay unused where that is far better.
     """
     packing = pack_greedily(problem)
     crowded = _crowded_rows(problem, packing)
@@ -61,7 +64,8 @@ def solve(problem: Problem, budget: TimeBudget, progress: Callable[[int], None])
         progress(len(rows))
     _even_out_finely(problem, packing, hard_rows(problem, packing))
     evolve(problem, packing, hard_rows(problem, packing), budget, progress)
-    _leave_out(problem, packing, budget, progress)
+    if may_leave_out:
+        _leave_out(problem, packing, budget, progress)
     return packing
 
 

@@ -24,7 +24,7 @@ _EXPECTED: Final = "[layers, experts], or [windows, layers, experts] with the ol
 def read_counts_file(path: Path) -> PlanLoad:
     """Read the load of each expert.
 
-    Any finite number from 0 up is a load: counts, or weights.
+    Any number from 0 to 1e250 is a load: counts, or weights.
 
     Args:
         path: ``{"logical_count": …}`` in JSON or a ``.pt``, an ``.npy``, or a dump of SGLang's recorder (a

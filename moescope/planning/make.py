@@ -108,6 +108,7 @@ class _Making:
         return PlanRules(
             ranks=self._ranks,
             redundant_experts=redundant,
+            uses_every_copy=request.output_format.is_engine,
             slots_per_rank=request.slots_per_rank,
             nodes=request.nodes or self.load.nodes or 1,
             expert_groups=request.expert_groups,

@@ -120,6 +120,19 @@ def test_engines_get_every_slot_filled_and_the_ratio_of_what_they_get():
     assert any("--redundant-experts 3" in note for note in made.notes)
 
 
+def test_a_copy_that_only_unbalances_stays_unused_except_where_engines_fill_every_slot():
+    load = load_of([[1, 3, 3, 3, 4]])
+
+    ours = plan(load, ranks=2, redundant_experts=1)
+    engine = plan(load, ranks=2, redundant_experts=1, output_format=OutputFormat.SGLANG)
+
+    assert ours.ratio_after[0] == pytest.approx(1.0)
+    assert (ours.placement.physical_to_logical_map == EMPTY_SLOT).sum() == 1
+    assert (engine.placement.physical_to_logical_map != EMPTY_SLOT).all()
+    assert engine.ratio_after[0] == pytest.approx(7.5 / 7)
+    assert not engine.notes
+
+
 def test_a_budget_of_memory_is_kept_and_asks_for_the_size_of_an_expert():
     load = load_of(skewed(23))
     budget = {"ranks": 4, "redundant_experts": 7, "memory_budget_bytes": 13e6}

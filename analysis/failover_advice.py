@@ -10,6 +10,7 @@ from moescope.analysis import words
 from moescope.analysis.failover_facts import FailoverFacts
 from moescope.analysis.failover_impact import FailoverStrategy
 from moescope.analysis.failover_losses import Loss
+from moescope.analysis.span import plan_options
 from moescope.schemas.records import IntArray
 
 
@@ -56,10 +57,8 @@ def _before(loss: Loss, facts: FailoverFacts) -> str:
         if not np.isnan(free):
             text += f", where the fullest has {words.binary_bytes(free)} free"
     cover = " --cover-nodes all" if is_node else ""
-    return (
-        f"{text}. `moescope plan --service {facts.span.service} --redundant-experts N{cover}` says where N "
-        "copies help most."
-    )
+    group = plan_options(facts.span.service, facts.span.ep_group)
+    return f"{text}. `moescope plan {group} --redundant-experts N{cover}` says where N copies help most."
 
 
 def _on_nodes(facts: FailoverFacts) -> IntArray:

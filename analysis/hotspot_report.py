@@ -11,6 +11,7 @@ from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.hot_experts import HotExpert
 from moescope.analysis.report_sections import DEFAULT_WIDTH, describe_scope, print_sections
+from moescope.analysis.span import plan_options
 from moescope.analysis.text_table import Column, render_table
 
 _COLUMNS: Final = (
@@ -84,7 +85,8 @@ def _verdict(assessment: LoadAssessment) -> str:
         return f"{found}; no rank has said which experts it holds, so what they do to ranks is unknown."
     if not hot.num_harmful:
         return f"{found}, 0 harmful: no copy takes much of a rank, and none makes a layer imbalanced."
-    plan = f"`moescope plan --service {assessment.window.scope.service}`"
+    scope = assessment.window.scope
+    plan = f"`moescope plan {plan_options(scope.service, scope.ep_group)}`"
     return f"{found}, {words.integer(hot.num_harmful)} harmful. Where copies help: {plan}."
 
 

@@ -79,12 +79,11 @@ class ImbalanceReport:
     def _section(self, answer: ImbalanceAnswer, width: int) -> Iterator[str]:
         yield from self._balance(answer, width)
         assessment, trend = answer.assessment, answer.trend
-        layers = assessment.window.layers
         yield from print_skew(assessment)
         lines = list(print_idle_experts(assessment))
         if trend is not None and assessment.window.tokens.any():
             lines += print_drift(trend, assessment)
-            lines += print_regret(trend.regret, layers, self.settings.replan_min_gain)
+            lines += print_regret(trend.regret, assessment.window, self.settings.replan_min_gain)
         for line in lines:
             yield textwrap.fill(line, width)
         yield from print_activated_experts(answer, width)

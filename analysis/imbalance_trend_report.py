@@ -10,14 +10,15 @@ import numpy as np
 from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.drift import Drift
-from moescope.analysis.expert_load import from_ms
+from moescope.analysis.expert_load import ExpertLoadWindow, from_ms
 from moescope.analysis.imbalance_history import ImbalanceHistory
 from moescope.analysis.imbalance_trend import ImbalanceTrend
 from moescope.analysis.regret import MOVED_SHARE, Regret
+from moescope.analysis.span import plan_options
 from moescope.analysis.span_sections import json_number
 from moescope.schemas.records import IntArray
 
-PLAN_COMMAND = f"moescope plan --max-moved {100 * MOVED_SHARE:g}%"
+PLAN_MOVES = f"--max-moved {100 * MOVED_SHARE:g}%"
 
 
 def print_history(history: ImbalanceHistory, layers: IntArray) -> Iterator[str]:
@@ -57,10 +58,11 @@ def print_drift(trend: ImbalanceTrend, assessment: LoadAssessment) -> Iterator[s
     )
 
 
-def print_regret(regret: Regret | None, layers: IntArray, min_gain: float) -> Iterator[str]:
+def print_regret(regret: Regret | None, window: ExpertLoadWindow, min_gain: float) -> Iterator[str]:
     """What a few moves would win, and what to do about it."""
     if regret is None:
         return
+    layers, plan = window.layers, f"moescope plan {plan_options(window.scope.service, window.scope.ep_group)}"
     stuck = np.flatnonzero(regret.only_replicas_help)
     if regret.mean >= min_gain:
         worst = int(regret.regret.argmax())
@@ -68,7 +70,7 @@ def print_regret(regret: Regret | None, layers: IntArray, min_gain: float) -> It
             f"Placement: moving {describe_moves(regret)} would have lowered max / mean by {regret.mean:.2f} "
             f"a layer in this window, net of noise; most in layer {layers[worst]}, "
             f"{regret.ratio_now[worst]:.2f} to {regret.ratio_after_moves[worst]:.2f}. "
-            f"Re-plan, with a back-test: `{PLAN_COMMAND}`."
+            f"Re-plan, with a back-test: `{plan} {PLAN_MOVES}`."
         )
     else:
         yield (
@@ -78,7 +80,7 @@ def print_regret(regret: Regret | None, layers: IntArray, min_gain: float) -> It
     if len(stuck):
         yield (
             f"Only more copies of their hottest expert can help {_layers(layers[stuck])}: "
-            "`moescope plan --redundant-experts`."
+            f"`{plan}` with more --redundant-experts."
         )
 
 

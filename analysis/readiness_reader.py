@@ -24,7 +24,7 @@ from moescope.analysis.readiness_protocol import ExpertMetric, ReadinessProtocol
 from moescope.analysis.readiness_room import read_room
 from moescope.analysis.readiness_slow import read_slow_workers
 from moescope.analysis.requests import REQUEST_METRICS, Goodput, pick_request_latency, read_goodput
-from moescope.analysis.span import Deployment, Span, cover, list_deployments
+from moescope.analysis.span import Deployment, Span, cover, list_deployments, plan_options
 from moescope.analysis.store import Store
 from moescope.schemas.coverage import COVERAGE, Engine, Fill
 from moescope.schemas.errors import UsageError
@@ -125,7 +125,7 @@ def _read_group(  # noqa: PLR0917 - what is read once for all groups is handed o
     pools = read_pool_memory(store, span, limits)
     return GroupEvidence(
         ep_group=ep_group,
-        plan_options=f"--service {deployment.service}",
+        plan_options=plan_options(deployment.service, ep_group),
         loads={
             scope.phase: read_assessment(store, scope, protocol.window_seconds, limits) for scope in scopes
         }

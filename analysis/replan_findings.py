@@ -12,8 +12,9 @@ from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.drift import Drift
 from moescope.analysis.finding import Finding, Severity
 from moescope.analysis.imbalance_trend import LoadChange, read_change, regret_placement
-from moescope.analysis.imbalance_trend_report import PLAN_COMMAND, describe_moves
+from moescope.analysis.imbalance_trend_report import PLAN_MOVES, describe_moves
 from moescope.analysis.regret import Regret
+from moescope.analysis.span import plan_options
 from moescope.analysis.store import Store
 from moescope.schemas.settings import Settings
 
@@ -73,7 +74,8 @@ def describe_replan(
         f"{scope.phase.value.capitalize()}{group}: the placement {fits}; moving {describe_moves(regret)} "
         f"would lower max / mean rank load by {regret.mean:.2f} a layer.",
         f"{_moved(assessment, drift, words.duration(change.seconds))} {_gain(assessment, change, regret)} "
-        f"Re-plan: `{PLAN_COMMAND}` says what that is worth on windows it was not planned for.",
+        f"Re-plan: `moescope plan {plan_options(scope.service, scope.ep_group)} {PLAN_MOVES}` says what that "
+        "is worth on windows it was not planned for.",
         regret.mean,
         *(scope.service, scope.ep_group, scope.phase),
         layer=int(assessment.window.layers[regret.regret.argmax()]),

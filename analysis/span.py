@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -112,6 +113,11 @@ def list_deployments(store: Store) -> tuple[Deployment, ...]:
     """
     rows = store.query("deployments", hours=_RECENT_HOURS).to_pylist()
     return merge_deployments(list_scopes(store), [Reporters(**row) for row in rows])
+
+
+def plan_options(service: str, ep_group: str) -> str:
+    """How ``moescope plan`` is told of one EP group, whatever else is stored."""
+    return f"--service {shlex.quote(service)} --ep-group {shlex.quote(ep_group)}"
 
 
 def check_service(store: Store, service: str | None) -> None:

@@ -114,7 +114,8 @@ def test_loss_comes_with_what_to_do(store):
     of_each_rank = 13_000_001 * 64 * 5 / 13 / 2**20
     assert f"{of_each_rank:.0f} MiB more on each rank" in before
     assert before.endswith(
-        "`moescope plan --service known-fleet --redundant-experts N` says where N copies help most."
+        "`moescope plan --service known-fleet --ep-group 0 --redundant-experts N` says where N copies help "
+        "most."
     )
     assert "--cover-nodes all" in group_of(ask(store, node="node-1"))["advice"][1]
     assert now in " ".join(ask(store, rank=3).to_text(100).split())

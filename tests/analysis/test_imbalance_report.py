@@ -114,7 +114,10 @@ def test_bars_show_each_window_of_a_layer():
 def test_drift_and_moves_say_how_much_and_what_to_do(said):
     assert "Drift: all 5 layers use their experts differently than in the 15 min before; most of all" in said
     assert "would have lowered max / mean by" in said
-    assert "Re-plan, with a back-test: `moescope plan --max-moved 2%`." in said
+    assert (
+        "Re-plan, with a back-test: `moescope plan --service known-fleet --ep-group 0 --max-moved 2%`."
+        in said
+    )
 
 
 def test_load_that_stays_is_noise_and_is_left_alone():

@@ -48,7 +48,7 @@ def test_shifted_load_that_the_placement_no_longer_fits_is_a_warning_that_says_w
     assert finding.title.startswith("Decode: the placement no longer fits the load; moving ")
     assert "other experts than in the 12 min before, in 3 of 5 layers: " in finding.detail
     assert re.search(r" % of them in layer [235], noise of ", finding.detail)
-    assert "`moescope plan --max-moved 2%`" in finding.detail
+    assert "`moescope plan --service shifted --ep-group 0 --max-moved 2%`" in finding.detail
     assert finding.layer in {2, 3, 5}
     assert finding in list_findings([], judge_quality([]), SETTINGS, [finding])
 

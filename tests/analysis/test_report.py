@@ -39,7 +39,7 @@ def test_hotspots_fit_the_terminal(store):
     assert "known-fleet, EP group 0, decode: 5 min to " in text
     assert max(map(len, text.splitlines())) <= 100
     said = " ".join(text.split())
-    assert "1 harmful. Where copies help: `moescope plan --service known-fleet`." in said
+    assert "1 harmful. Where copies help: `moescope plan --service known-fleet --ep-group 0`." in said
     assert "0 harmful: no copy takes much of a rank, and none makes a layer imbalanced." in said
     assert "relief: by so much max / mean of the layer would fall without it." in said
     planted = next(line.split() for line in text.splitlines() if line.endswith("harmful"))

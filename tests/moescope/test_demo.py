@@ -24,6 +24,8 @@ def test_demo_serves_the_page_and_sql_and_leaves_nothing_behind(tmp_path: Path, 
             env={**os.environ, **environ, "TMPDIR": str(tmp_path)},
             stderr=log,
             stdout=log,
+            # Tests that a shell runs in the background inherit that Ctrl-C is ignored.
+            preexec_fn=_take_ctrl_c,  # noqa: PLW1509 - sets a signal and nothing else before the exec
         )
     try:
         rows = wait_for_rows(ports["SQL"], demo)
@@ -40,6 +42,10 @@ def test_demo_serves_the_page_and_sql_and_leaves_nothing_behind(tmp_path: Path, 
         with pytest.raises(OSError, match="refused"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def _take_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for_rows(port: int, demo: subprocess.Popen) -> list[str]:

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 import moescope.dashboard
 from tests.server_process import ServerProcess, free_ports
@@ -18,6 +18,8 @@ APP = Path(moescope.dashboard.__file__).parent / "app.py"
 CHROMIUM = "/usr/bin/chromium"
 # No setting of moescope, so it must not reach the processes that the tests start.
 ARTIFACTS = Path(os.environ.pop("MOESCOPE_ARTIFACTS", "artifacts")).absolute()
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 # Debian's build would otherwise look for updates and accounts.
 ARGUMENTS = [
     "--headless",
@@ -101,7 +103,7 @@ def open_page(chromium, dashboard_url):
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.goto(f"{dashboard_url}/{path}")
         page.locator(".js-plotly-plot .main-svg").first.wait_for()
         return page

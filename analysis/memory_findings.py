@@ -71,15 +71,7 @@ def _full(pools: Sequence[FullPool], span: Span, settings: Settings) -> Iterator
             span.service,
             span.ep_group or None,
         )
-    if len(pools) > _MAX_NAMED:
-        yield Finding(
-            Severity.PROBLEM,
-            f"Full as well: {words.count(len(pools) - _MAX_NAMED, 'more pool')}.",
-            "`moescope report memory` lists them.",
-            0.0,
-            span.service,
-            span.ep_group or None,
-        )
+    yield from _more(Severity.PROBLEM, "Full as well", len(pools), span)
 
 
 def _soon(forecasts: Sequence[PoolForecast], span: Span) -> Iterator[Finding]:
@@ -92,10 +84,15 @@ def _soon(forecasts: Sequence[PoolForecast], span: Span) -> Iterator[Finding]:
             span.service,
             span.ep_group or None,
         )
-    if len(forecasts) > _MAX_NAMED:
+    yield from _more(Severity.WARNING, "Full later at this growth", len(forecasts), span)
+
+
+def _more(severity: Severity, what: str, number: int, span: Span) -> Iterator[Finding]:
+    """Count the pools beyond those that have a finding of their own."""
+    if number > _MAX_NAMED:
         yield Finding(
-            Severity.WARNING,
-            f"Full later at this growth: {words.count(len(forecasts) - _MAX_NAMED, 'more pool')}.",
+            severity,
+            f"{what}: {words.count(number - _MAX_NAMED, 'more pool')}.",
             "`moescope report memory` lists them.",
             0.0,
             span.service,

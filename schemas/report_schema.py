@@ -19,13 +19,3 @@ def read_report_schema(name: str) -> dict[str, Any]:
     """Read the schema of one answer; ``name`` is one of :func:`report_names`."""
     schema: dict[str, Any] = json.loads((_FOLDER / f"{name}{_SUFFIX}").read_text(encoding="utf-8"))
     return schema
-
-
-def schema_of_command(command: str) -> str:
-    """The name of the schema of what a command prints with ``--json``.
-
-    It is the command's last word, ``latency`` for ``report latency``; where several commands give one answer
-    it is the word that they share, ``import`` for ``import sglang``.
-    """
-    words = command.split()
-    return words[0] if words[0] in report_names() else words[-1]

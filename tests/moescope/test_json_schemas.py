@@ -15,7 +15,7 @@ from moescope.analysis.store import open_store
 from moescope.cli import app
 from moescope.doctor import run_doctor
 from moescope.importing.run import import_sglang
-from moescope.schemas.report_schema import read_report_schema, report_names, schema_of_command
+from moescope.schemas.report_schema import read_report_schema, report_names
 from moescope.schemas.settings import Settings
 from moescope.scraping.run import scrape_pages
 from tests.analysis import known_telemetry
@@ -34,6 +34,12 @@ def commands_with_json(name: str, command: Any) -> Iterator[str]:
         yield from commands_with_json(f"{name} {child_name}".strip(), child)
     if any("--json" in option.opts for option in command.params):
         yield name
+
+
+def schema_of_command(command: str) -> str:
+    """The command's last word; the first where several commands give one answer, as ``import sglang``."""
+    words = command.split()
+    return words[0] if words[0] in report_names() else words[-1]
 
 
 def subschemas(schema: Any) -> Iterator[dict]:

@@ -4,9 +4,7 @@ In the simulated K3 of twenty ranks, the worker that holds expert 347 is rank 7:
 """
 
 import itertools
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,6 +26,7 @@ from moescope.schemas import metrics
 from moescope.schemas.attributes import FailoverReason, Phase
 from moescope.schemas.settings import Settings
 from moescope.simulator.scenarios import DEAD_RANK, SLOW_FACTOR, SLOW_RANK
+from tests.program import run_moescope
 from tests.server_process import ServerProcess
 
 SETTINGS = Settings()
@@ -63,14 +62,7 @@ def store(server) -> Iterator[Store]:
 
 
 def moescope(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "moescope", *arguments],
-        env={**os.environ, "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "60", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=220,
-        check=False,
-    )
+    return run_moescope(*arguments, NO_COLOR="1")
 
 
 def simulate(server: ServerProcess, service: str, options: str) -> None:

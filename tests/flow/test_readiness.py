@@ -1,9 +1,7 @@
 """The examples of a readiness protocol against two fleets of 8 workers: one well, one in trouble."""
 
 import json
-import os
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import jsonschema
 import pytest
 
 from moescope.schemas.report_schema import read_report_schema
+from tests.program import run_moescope
 from tests.server_process import ServerProcess
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "readiness"
@@ -18,14 +17,7 @@ WITH_COPIES, WITHOUT = EXAMPLES / "kimi_k3_8_workers.yaml", EXAMPLES / "kimi_k3_
 
 
 def moescope(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "moescope", *arguments],
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "60"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    return run_moescope(*arguments, timeout=200, NO_COLOR="1", COLUMNS="100")
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ import importlib.util
 import io
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.program import run_python
 from tests.server_process import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,20 +27,8 @@ EVERYTHING = (
 )
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "60"},
-        capture_output=True,
-        text=True,
-        timeout=220,
-        cwd=ROOT,
-        check=False,
-    )
-
-
 def simulate(server: ServerProcess, truth: Path, *arguments: str) -> None:
-    done = run(
+    done = run_python(
         *("-m", "moescope", "simulate", "--endpoint", server.endpoint, "--truth", str(truth)),
         *("--seed", "13", "--duration", "0s", *arguments),
     )
@@ -48,7 +36,7 @@ def simulate(server: ServerProcess, truth: Path, *arguments: str) -> None:
 
 
 def reconcile(server: ServerProcess, truth: Path) -> subprocess.CompletedProcess:
-    return run("benchmarks/reconcile.py", str(truth), "--dsn", server.dsn)
+    return run_python("benchmarks/reconcile.py", str(truth), "--dsn", server.dsn)
 
 
 @pytest.mark.parametrize(

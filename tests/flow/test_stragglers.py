@@ -1,34 +1,17 @@
 """A slow rank, from the simulated fleet through a server's store to the report; and what is none."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jsonschema
 import pytest
 
 from moescope.schemas.report_schema import read_report_schema
+from tests.program import run_moescope
 from tests.server_process import ServerProcess
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "moescope", *arguments],
-        env={**os.environ, "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "60"},
-        capture_output=True,
-        text=True,
-        timeout=220,
-        cwd=ROOT,
-        check=False,
-    )
 
 
 def simulate(server: ServerProcess, service: str, *arguments: str) -> None:
-    done = run(
+    done = run_moescope(
         *("simulate", "--endpoint", server.endpoint, "--service", service, "--model", "gpt-oss"),
         *("--ranks", "8", "--seed", "13", "--duration", "0s", *arguments),
     )
@@ -45,7 +28,7 @@ def fleets(server: ServerProcess) -> ServerProcess:
 
 
 def test_only_a_rank_that_is_slow_now_is_named(fleets: ServerProcess):
-    answer = run("report", "stragglers", "--dsn", fleets.dsn, "--json")
+    answer = run_moescope("report", "stragglers", "--dsn", fleets.dsn, "--json")
 
     assert (answer.returncode, answer.stderr) == (1, "")
     printed = json.loads(answer.stdout)
@@ -61,7 +44,7 @@ def test_only_a_rank_that_is_slow_now_is_named(fleets: ServerProcess):
 def test_report_of_one_fleet_succeeds_where_nobody_is_late(server: ServerProcess):
     simulate(server, "ordinary", "--backfill", "4m")
 
-    answer = run("report", "stragglers", "--dsn", server.dsn, "--service", "ordinary")
+    answer = run_moescope("report", "stragglers", "--dsn", server.dsn, "--service", "ordinary")
 
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "Nobody is waited for unusually long: 8 ranks in" in answer.stdout

@@ -24,7 +24,7 @@ _UNPLACED_SHARE: Final = 0.01
 _NOTABLE_RELIEF: Final = 0.25
 """Worth a note: a hot expert that does no harm yet, without which the busiest rank would shed so much."""
 
-_SEE_PAGE: Final = "The expert load page lists them."
+_SEE_PAGE: Final = "The Experts page lists them."
 
 
 def list_findings(

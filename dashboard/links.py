@@ -1,24 +1,46 @@
-"""Links between pages that carry what they point at."""
+"""The pages, each declared once, and links between them that carry what they point at."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
 from streamlit.errors import StreamlitAPIException
 
-OVERVIEW: Final = "pages/overview.py"
-EXPERT_LOAD: Final = "pages/expert_load.py"
-LATENCY: Final = "pages/latency.py"
-TRAFFIC: Final = "pages/traffic.py"
-MEMORY: Final = "pages/memory.py"
-HEALTH: Final = "pages/health.py"
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of the dashboard.
+
+    Attributes:
+        file: below the dashboard's folder; the file's stem is the page's address.
+        title: its name in the navigation.
+        icon: a Material symbol.
+        question: what it answers.
+    """
+
+    file: str
+    title: str
+    icon: str
+    question: str
 
 
-def link_to(page: str, label: str, params: Mapping[str, str]) -> None:
+OVERVIEW: Final = Page("pages/overview.py", "Overview", "monitor_heart", "What is wrong now?")
+EXPERT_LOAD: Final = Page("pages/expert_load.py", "Experts", "grid_on", "Which experts are hot, and where?")
+LATENCY: Final = Page("pages/latency.py", "Latency", "timer", "What do requests wait for?")
+TRAFFIC: Final = Page("pages/traffic.py", "Traffic", "swap_horiz", "Who sends how much to whom?")
+MEMORY: Final = Page("pages/memory.py", "Memory", "memory", "What is full, and what ends first?")
+HEALTH: Final = Page("pages/health.py", "Health", "troubleshoot", "Can these numbers be believed?")
+
+PAGES: Final = (OVERVIEW, EXPERT_LOAD, LATENCY, TRAFFIC, MEMORY, HEALTH)
+"""In the order of the navigation; the first is what opens without a name in the address."""
+
+
+def link_to(page: Page, label: str, params: Mapping[str, str]) -> None:
     """Draw a link to a page; nothing where a page runs alone, without the others."""
     try:
-        st.page_link(page, label=label, icon=":material/arrow_forward:", query_params=dict(params))
+        st.page_link(page.file, label=label, icon=":material/arrow_forward:", query_params=dict(params))
     except (StreamlitAPIException, KeyError):
         st.caption(label)

@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime import pages_manager
 
-from moescope.dashboard.links import EXPERT_LOAD, HEALTH, LATENCY, MEMORY, OVERVIEW, TRAFFIC
+from moescope.dashboard.links import PAGES
 
 _ICON = str(Path(__file__).parent / "icon.svg")
 
@@ -20,12 +20,8 @@ def run_chosen_page() -> None:
     st.html("<style>[data-stale='true'] { opacity: 1 !important; }</style>")
     st.navigation(
         [
-            st.Page(OVERVIEW, title="Overview", icon=":material/monitor_heart:", default=True),
-            st.Page(EXPERT_LOAD, title="Expert load", icon=":material/grid_on:"),
-            st.Page(LATENCY, title="Latency", icon=":material/timer:"),
-            st.Page(TRAFFIC, title="Traffic", icon=":material/swap_horiz:"),
-            st.Page(MEMORY, title="Memory", icon=":material/memory:"),
-            st.Page(HEALTH, title="Health", icon=":material/troubleshoot:"),
+            st.Page(page.file, title=page.title, icon=f":material/{page.icon}:", default=page is PAGES[0])
+            for page in PAGES
         ],
         position="top",
     ).run()

@@ -121,6 +121,37 @@ class Settings:
     endpoints_file: str = _setting(
         "", help="YAML file that says what each endpoint takes, for /v1/signals; docs/signals.md has one."
     )
+    alert_rules: str = _setting(
+        "", help="Files of SQL alert rules, by comma or as a pattern; empty: those that moescope ships."
+    )
+    alert_interval_seconds: float = _setting(
+        30.0, low=1, help="Time between two evaluations of a group of SQL alert rules that names none."
+    )
+    alert_delay_seconds: float = _setting(
+        30.0, low=0, help="SQL alert rules look at the store as of so long ago: late windows are in by then."
+    )
+    alert_state_file: str = _setting(
+        "",
+        help="Where `moescope alerts run` keeps what is pending and firing; empty: the user's data folder.",
+    )
+    alerts_port: int = _setting(
+        9465, low=0, high=65535, help="`moescope alerts run`: state, history, /metrics and /healthz."
+    )
+    alertmanager_url: str = _setting(
+        "",
+        help="Alertmanagers that `moescope alerts run` sends to, by comma; the Alerts page reads the first.",
+    )
+    alert_webhook_url: str = _setting("", help="`moescope alerts run` posts each change to this address too.")
+    alert_sources: str = _setting(
+        "http://127.0.0.1:9465",
+        help="Who evaluates rules, by comma, for the Alerts page: `moescope alerts run`, a Prometheus.",
+    )
+    dashboard_url: str = _setting(
+        "http://localhost:8501", help="Where people reach the dashboard; links in alerts begin with it."
+    )
+    dashboard_login: bool = _setting(
+        default=False, help="The dashboard asks for a login (OIDC), as Streamlit's secrets file says."
+    )
     token_file: str = _setting("", help="File with the bearer token that clients must send.")
     engine_memory_bytes: int = _setting(
         4 * 2**30, low=256 * 2**20, help="Upper limit of the embedded engine's memory."

@@ -102,7 +102,7 @@ def test_choices_survive_the_way_to_the_other_page_and_back(open_page):
     page.get_by_role("link", name="Overview").first.click()
     page.get_by_text("Counts add up").wait_for()
     expect(page).to_have_url(re.compile("window=1h"))
-    page.get_by_role("link", name="Expert load").first.click()
+    page.get_by_role("link", name="Experts").first.click()
     expect(page.get_by_role("heading", name="Expert 13 of layer 23")).to_be_visible()
     expect(page).to_have_url(re.compile("window=1h"))
 

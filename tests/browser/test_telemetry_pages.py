@@ -138,5 +138,5 @@ def test_axis_title_of_the_imbalance_strip_is_whole(open_page):
 
 def test_link_to_a_page_has_the_frame_on_a_fresh_dashboard(open_page):
     page = open_page("health")
-    for name in ("Overview", "Expert load", "Latency", "Traffic", "Memory", "Health"):
+    for name in ("Overview", "Experts", "Latency", "Traffic", "Memory", "Health"):
         expect(page.get_by_role("link", name=name).first).to_be_visible()

@@ -62,6 +62,15 @@ def _open(dsn: str) -> Store:
     return open_store(dsn)
 
 
+def open_shared(dsn: str) -> Store:
+    """The one store that is open at a DSN, for whoever reads from it.
+
+    Raises:
+        StoreError: nobody answers there.
+    """
+    return _open(dsn)
+
+
 def release_stores() -> None:
     """Forget everything that was read and close the stores."""
     st.cache_resource.clear()

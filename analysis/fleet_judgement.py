@@ -25,6 +25,9 @@ MAX_SCOPES: Final = 64
 """EP groups and phases that one judgement takes on, the newest of all."""
 
 _MS: Final = 1000
+_OF_A_CLOSER_LOOK: Final = frozenset(
+    (FindingKind.STRAGGLER, FindingKind.POOL_FULL, FindingKind.POOL_FILLING, FindingKind.FAILOVER_UNCOVERED)
+)
 
 
 class FleetJudge:
@@ -78,8 +81,8 @@ def judge_fleet(store: Store, settings: Settings, *, now_ms: int) -> FleetJudgem
     return FleetJudgement(
         tuple(view.balance for view in views if view.balance is not None),
         _list_hot_experts(views, settings.fleet_page_hot_experts),
-        _count_findings(views, quality, oldest_ms),
-        max(len(current) - MAX_SCOPES, 0),
+        findings=_count_findings(views, quality, oldest_ms),
+        left_out=max(len(current) - MAX_SCOPES, 0),
     )
 
 
@@ -151,6 +154,7 @@ def _list_hot_experts(views: Iterable[_View], count: int) -> tuple[ListedExpert,
         ListedExpert(
             *(scope.service, scope.ep_group, scope.phase, one.layer, one.expert),
             times_median=one.times_median,
+            capacity_share=one.capacity_share,
             is_harmful=one.is_harmful,
         )
         for scope, one in found[:count]
@@ -179,4 +183,5 @@ def _count_findings(views: Sequence[_View], quality: Quality, oldest_ms: float) 
         FindingCount(service, ep_group, kind, counts[kind])
         for (service, ep_group), counts in sorted(found.items())
         for kind in FindingKind
+        if kind not in _OF_A_CLOSER_LOOK
     )

@@ -20,11 +20,21 @@ import numpy as np
 from moescope.exporters.page_source import Source
 from moescope.exporters.prometheus import render_page
 from moescope.exporters.prometheus_counts import PageCounts
-from moescope.exporters.prometheus_judgement import judged_families
+from moescope.exporters.prometheus_judgement import contract_family, judged_families
 from moescope.exporters.prometheus_state import FamilyState
 from moescope.schemas import attributes as a
 from moescope.schemas import metrics as m
-from moescope.schemas.fleet import FindingCount, FindingKind, FleetJudgement, LayerBalance, ListedExpert
+from moescope.schemas.fleet import (
+    AwaitedRank,
+    FindingCount,
+    FindingKind,
+    FleetJudgement,
+    GroupCover,
+    LayerBalance,
+    ListedExpert,
+    PoolEnd,
+    ReplanGain,
+)
 from moescope.schemas.metrics import METRICS, Encoding, Kind, Metric
 from moescope.schemas.records import Distribution, IndexedCounts, Measurement, Record, Window
 from moescope.schemas.settings import Settings
@@ -34,6 +44,7 @@ LIMIT = 5_000
 """Series that a page of 64 K3 ranks must stay below."""
 
 NS = 1_000_000_000
+STRAGGLER_KINDS = ("slow_rank", "overloaded_rank", "slow_link", "slow_node")
 VOCABULARIES = {
     a.PHASE: a.Phase,
     a.EXCLUDED: a.Excluded,
@@ -85,7 +96,7 @@ def record(metric: Metric, attributes: dict, shape: ModelShape, ranks: int, rng)
 
 
 def full_judgement(shape: ModelShape, deployments: int, ranks: int, *, hot_experts: int) -> FleetJudgement:
-    """A verdict on every layer, and a hundred times as many hot experts as the page takes."""
+    """A verdict on every layer, every rank late in every way, a hundred times the hot experts of a page."""
     groups = [(f"service-{number}", "0") for number in range(deployments)]
     layers = len(shape.moe_layers)
     return FleetJudgement(
@@ -106,12 +117,22 @@ def full_judgement(shape: ModelShape, deployments: int, ranks: int, *, hot_exper
                 a.Phase.DECODE,
                 1 + number % layers,
                 number,
-                2.3,
+                times_median=2.3,
+                capacity_share=0.23,
                 is_harmful=True,
             )
             for number in range(100 * hot_experts)
         ),
-        tuple(FindingCount(*group, kind, 0) for group in groups for kind in FindingKind),
+        awaited=tuple(
+            AwaitedRank(*group, rank, kind, 3.7)
+            for group in groups
+            for rank in range(ranks)
+            for kind in STRAGGLER_KINDS
+        ),
+        pool_ends=tuple(PoolEnd(*group, 0, pool, 1_300.0) for group in groups for pool in a.MemoryPool),
+        covers=tuple(GroupCover(*group, 0, 0.023, 0.79) for group in groups),
+        replans=tuple(ReplanGain(*group, phase, 0.13) for group in groups for phase in a.Phase),
+        findings=tuple(FindingCount(*group, kind, 0) for group in groups for kind in FindingKind),
     )
 
 
@@ -132,7 +153,8 @@ def all_families(
 ) -> tuple[FamilyState, ...]:
     hot_experts = Settings().fleet_page_hot_experts
     judgement = full_judgement(shape, deployments, ranks, hot_experts=hot_experts)
-    return (*counts.snapshot(), *judged_families(judgement, hot_experts=hot_experts))
+    contract = contract_family(ttft_seconds=2.0, tpot_seconds=0.1)
+    return (*counts.snapshot(), contract, *judged_families(judgement, hot_experts=hot_experts))
 
 
 def lines(families: tuple[FamilyState, ...]) -> Iterator[str]:

@@ -160,12 +160,69 @@ HOT_EXPERT_LOAD: Final = Metric(
     "Load of a hot expert as a multiple of its layer's median expert: only experts that are hot beyond "
     "doubt, the most harmful ones, never more than the setting fleet_page_hot_experts.",
 )
+HOT_EXPERT_CAPACITY_SHARE: Final = Metric(
+    "moe.hot_expert.capacity_share",
+    Kind.GAUGE,
+    "1",
+    (a.PHASE, a.LAYER),
+    "Part of a rank's even share of the work that one copy of a hot expert takes; the same experts as "
+    "moe_hot_expert_load_ratio.",
+)
+STRAGGLER: Final = Metric(
+    "moe.straggler",
+    Kind.GAUGE,
+    "1",
+    (),
+    "How many times as long as is usual the others wait for this rank, for a link that it sends on, or for "
+    "the node of which it is the first rank; or how slow its experts are. Only what is named, by kind: "
+    "absent where nobody is late beyond doubt.",
+)
+MEMORY_FULL_IN: Final = Metric(
+    "moe.memory.full_in",
+    Kind.GAUGE,
+    "s",
+    (a.POOL,),
+    "Time until a pool is full at its present growth, on the rank where that is first; 0 where it is full. "
+    "Absent for pools that do not grow steadily.",
+)
+FAILOVER_LOST_SHARE: Final = Metric(
+    "moe.failover.lost_share",
+    Kind.GAUGE,
+    "1",
+    (),
+    "Part of the EP group's expert work that would be lost with this rank, the one with most to lose: "
+    "work of experts that no other rank holds.",
+)
+FAILOVER_UNCOVERED: Final = Metric(
+    "moe.failover.uncovered",
+    Kind.GAUGE,
+    "1",
+    (),
+    "Part of the EP group's expert work that is done by experts which one rank alone holds.",
+)
+REPLAN_GAIN: Final = Metric(
+    "moe.replan.gain",
+    Kind.GAUGE,
+    "1",
+    (a.PHASE,),
+    "By how much moving a few experts would lower max / mean rank load, net of noise, mean over layers. Only "
+    "where the load drifted and the gain is worth the moves (setting replan_min_gain).",
+)
+CONTRACT_LIMIT: Final = Metric(
+    "moe.contract.limit",
+    Kind.GAUGE,
+    "s",
+    (),
+    "Latency contract of the server's settings, by kind: a request is good up to this time to first token "
+    "(ttft) and this mean time per output token (tpot).",
+)
 FINDINGS: Final = Metric(
     "moe.findings",
     Kind.GAUGE,
     "{finding}",
     (),
-    "Processes, layers or experts that something is wrong with, by kind; what it is says `moescope report`.",
+    "Processes, layers, experts or pools that something is wrong with, by kind; what it is says "
+    "`moescope report`.",
 )
 
 EXPERT_LABEL: Final = "expert"
@@ -238,8 +295,13 @@ PAGE_FAMILIES: Final[tuple[PageFamily, ...]] = (
     _as_it_is(m.TELEMETRY_QUEUE_SIZE, by_rank=True),
 )
 
-JUDGED_METRICS: Final = (LAYER_IMBALANCE, LAYER_IMBALANCE_NET, RANK_LOAD_SHARE, HOT_EXPERT_LOAD, FINDINGS)
-PAGE_ONLY_METRICS: Final = (DISPATCH_WAITED_FOR, RANK_STEPS, RANK_STEP_TIME, WINDOW_AGE, *JUDGED_METRICS)
+JUDGED_METRICS: Final = (
+    *(LAYER_IMBALANCE, LAYER_IMBALANCE_NET, RANK_LOAD_SHARE, HOT_EXPERT_LOAD, HOT_EXPERT_CAPACITY_SHARE),
+    *(STRAGGLER, MEMORY_FULL_IN, FAILOVER_LOST_SHARE, FAILOVER_UNCOVERED, REPLAN_GAIN, FINDINGS),
+)
+PAGE_ONLY_METRICS: Final = (
+    *(DISPATCH_WAITED_FOR, RANK_STEPS, RANK_STEP_TIME, WINDOW_AGE, CONTRACT_LIMIT, *JUDGED_METRICS),
+)
 
 NOT_ON_A_PAGE: Final[dict[str, str]] = {
     m.EXPERT_TOKENS.name: "a series per layer and expert; the page has the imbalance and the hot experts",

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from moescope.exporters.prometheus import render_page
 from moescope.exporters.prometheus_counts import PageCounts
-from moescope.exporters.prometheus_judgement import judged_families
+from moescope.exporters.prometheus_judgement import contract_family, judged_families
 from moescope.exporters.prometheus_state import FamilyState
 from moescope.schemas.errors import MissingExtraError
 from moescope.schemas.fleet import FleetJudgement
@@ -151,8 +151,12 @@ class FleetPage:
         judgement = self._judgement
         if self._age_seconds() > self._settings.fleet_page_forget_seconds:
             judgement = FleetJudgement()
-        hot_experts = self._settings.fleet_page_hot_experts
-        return (*self.counts.snapshot(), *judged_families(judgement, hot_experts=hot_experts))
+        settings = self._settings
+        contract = contract_family(
+            ttft_seconds=settings.contract_ttft_seconds, tpot_seconds=settings.contract_tpot_seconds
+        )
+        judged = judged_families(judgement, hot_experts=settings.fleet_page_hot_experts)
+        return (*self.counts.snapshot(), contract, *judged)
 
     def _age_seconds(self) -> float:
         return time.monotonic() - self._judged_at

@@ -12,9 +12,19 @@ from benchmarks.cardinality_prometheus import full_window
 from moescope.exporters.page_source import Source
 from moescope.exporters.prometheus import render_page
 from moescope.exporters.prometheus_counts import PageCounts
-from moescope.exporters.prometheus_judgement import judged_families
-from moescope.schemas.attributes import Component, Phase
-from moescope.schemas.fleet import FindingCount, FindingKind, FleetJudgement, LayerBalance, ListedExpert
+from moescope.exporters.prometheus_judgement import contract_family, judged_families
+from moescope.schemas.attributes import Component, MemoryPool, Phase
+from moescope.schemas.fleet import (
+    AwaitedRank,
+    FindingCount,
+    FindingKind,
+    FleetJudgement,
+    GroupCover,
+    LayerBalance,
+    ListedExpert,
+    PoolEnd,
+    ReplanGain,
+)
 from moescope.schemas.topology import ModelShape
 
 FOLDER = Path(__file__).parent / "golden"
@@ -31,10 +41,22 @@ JUDGEMENT = FleetJudgement(
         ),
     ),
     (
-        ListedExpert("fleet", "0", Phase.DECODE, 1, 4, times_median=7.9, is_harmful=True),
-        ListedExpert("fleet", "0", Phase.DECODE, 2, 3, times_median=2.3, is_harmful=False),
+        ListedExpert("fleet", "0", Phase.DECODE, 1, 4, times_median=7.9, capacity_share=1.3, is_harmful=True),
+        ListedExpert(
+            "fleet", "0", Phase.DECODE, 2, 3, times_median=2.3, capacity_share=0.23, is_harmful=False
+        ),
     ),
-    tuple(FindingCount("fleet", "0", kind, number) for number, kind in enumerate(FindingKind)),
+    awaited=(
+        AwaitedRank("fleet", "0", 1, "slow_rank", 3.7),
+        AwaitedRank("fleet", "0", 0, "slow_link", 7.9),
+    ),
+    pool_ends=(
+        PoolEnd("fleet", "0", 1, MemoryPool.KDA_STATE, 1_300.0),
+        PoolEnd("fleet", "0", 0, MemoryPool.MLA_KV_CACHE, 7_900.0),
+    ),
+    covers=(GroupCover("fleet", "0", 0, lost_share=0.79, uncovered_share=0.97),),
+    replans=(ReplanGain("fleet", "0", Phase.DECODE, 0.23),),
+    findings=tuple(FindingCount("fleet", "0", kind, number) for number, kind in enumerate(FindingKind)),
 )
 
 
@@ -53,7 +75,8 @@ def fleet_page() -> bytes:
     counts = page_counts()
     for rank in range(2):
         counts.add(source(rank), full_window(TINY, 2, rank, end_ns=NOW_NS - (13 + rank) * 10**9))
-    return render_page((*counts.snapshot(), *judged_families(JUDGEMENT, hot_experts=20)))
+    contract = contract_family(ttft_seconds=2.0, tpot_seconds=0.1)
+    return render_page((*counts.snapshot(), contract, *judged_families(JUDGEMENT, hot_experts=20)))
 
 
 def rank_page() -> bytes:

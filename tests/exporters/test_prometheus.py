@@ -13,7 +13,13 @@ from moescope.exporters.prometheus_judgement import judged_families
 from moescope.exporters.prometheus_state import FamilyState, Sample
 from moescope.schemas.fleet import FleetJudgement
 from moescope.schemas.metrics import MEMORY_USAGE, METRICS, TOKENS
-from moescope.schemas.page_metrics import NOT_ON_A_PAGE, PAGE_FAMILIES, PAGE_ONLY_METRICS
+from moescope.schemas.page_metrics import (
+    HOT_EXPERT_CAPACITY_SHARE,
+    HOT_EXPERT_LOAD,
+    NOT_ON_A_PAGE,
+    PAGE_FAMILIES,
+    PAGE_ONLY_METRICS,
+)
 from tests.exporters.golden_pages import FOLDER, JUDGEMENT, PAGES
 
 
@@ -62,7 +68,8 @@ def test_no_index_encoded_metric_and_no_series_per_expert_is_on_a_page(name: str
         if metric.is_index_encoded:
             assert f"# TYPE {metric.prometheus_name} histogram" not in page
     assert {line.partition("{")[0] for line in page.splitlines() if "expert=" in line} <= {
-        "moe_hot_expert_load_ratio"
+        "moe_hot_expert_load_ratio",
+        "moe_hot_expert_capacity_share_ratio",
     }
     assert not {name for name in NOT_ON_A_PAGE if name.replace(".", "_") + "{" in page}
 
@@ -76,18 +83,17 @@ def test_what_is_not_known_is_not_on_the_page():
     assert render_page([FamilyState(MEMORY_USAGE, ("service",), (Sample(("fleet",), math.nan),))]) == b""
 
 
-def test_the_list_of_hot_experts_never_grows_beyond_the_setting():
+@pytest.mark.parametrize("metric", [HOT_EXPERT_LOAD, HOT_EXPERT_CAPACITY_SHARE], ids=lambda one: one.name)
+def test_the_list_of_hot_experts_never_grows_beyond_the_setting(metric):
     hot = {
         count: next(
-            family
-            for family in judged_families(JUDGEMENT, hot_experts=count)
-            if "expert" in family.label_names
+            family for family in judged_families(JUDGEMENT, hot_experts=count) if family.metric is metric
         )
         for count in (0, 1, 2, 20)
     }
 
     assert {count: len(family.samples) for count, family in hot.items()} == {0: 0, 1: 1, 2: 2, 20: 2}
-    assert hot[1].samples[0].labels == ("fleet", "0", "decode", "1", "4", "true"), "the worst stays"
+    assert hot[1].samples[0].labels[:5] == ("fleet", "0", "decode", "1", "4"), "the worst stays"
 
 
 def test_a_page_of_nothing_is_a_valid_page():

@@ -90,7 +90,9 @@ def test_empty_store_gives_a_valid_page(server):
     page = server.page()
 
     assert "moescope_server_info" in page
-    assert "\nmoe_" not in page
+    assert {line.partition("{")[0] for line in page.splitlines() if line.startswith("moe_")} == {
+        "moe_contract_limit_seconds"
+    }
     assert "NaN" not in page
 
 
@@ -124,7 +126,7 @@ def test_page_says_what_the_analysis_says_and_how_old_that_is(make_server, judge
     assert value_of(page, 'moe_findings{ep_group="0",kind="layer_imbalanced",service="fleet"}') == 1
     assert 0 <= value_of(page, "moescope_fleet_judgement_age_seconds") < 30
     of_the_fleet = [line for line in page.splitlines() if not line.startswith(("#", "moescope_"))]
-    assert value_of(page, "moescope_fleet_series ") == len(of_the_fleet) == 4
+    assert value_of(page, "moescope_fleet_series ") == len(of_the_fleet) == 6
     assert judge.dsns == [f"http://127.0.0.1:{server.ports.sql}/moescope"]
 
 
@@ -171,7 +173,15 @@ def test_what_was_said_too_long_ago_leaves_the_page(judge):
     assert b"moe_layer_imbalance_ratio" in page.render()
 
     page._judged_at -= 2
-    assert page.render() == b""
+    left = {line.partition("{")[0] for line in page.render().decode().splitlines() if line[0] != "#"}
+    assert left == {"moe_contract_limit_seconds"}
+
+
+def test_limits_of_the_latency_contract_are_those_of_the_settings(make_server):
+    page = make_server(contract_ttft_seconds=13, contract_tpot_seconds=0.23).page()
+
+    assert value_of(page, 'moe_contract_limit_seconds{kind="ttft"}') == 13
+    assert value_of(page, 'moe_contract_limit_seconds{kind="tpot"}') == 0.23
 
 
 def test_own_endpoint_is_reached_with_the_servers_token(make_server, judge, tmp_path):

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from moescope.schemas.errors import QueryError, RequestRefusedError, StoreUnavailableError
+from moescope.schemas.sql_handle import Handle, quote_name
 from moescope.server.data_directory import DataDirectory
-from moescope.server.engine import Engine, Handle, quote_name
+from moescope.server.engine import Engine
 from moescope.server.journal import FrozenBatch, FrozenTable, Journal
 from moescope.server.landed_request import WIRE_FORMAT, LandedRequest
 from moescope.server.own_metrics import OwnMetrics

@@ -7,8 +7,9 @@ import json
 import logging
 import socket
 import time
+import uuid
 from concurrent.futures import Executor
-from typing import Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,17 +18,11 @@ from starlette.routing import Route
 
 from moescope.schemas.errors import MalformedRequestError, QueryError, UnauthenticatedError
 from moescope.schemas.settings import Settings
+from moescope.schemas.sql_refusals import AUTHENTICATION_FAILED, BAD_ARGUMENTS, READONLY, refusal
 from moescope.server.access import Gate
 from moescope.server.content_encoding import COMPRESSORS, pick_encoding, read_body
 from moescope.server.own_metrics import OwnMetrics
-from moescope.server.sql_errors import (
-    AUTHENTICATION_FAILED,
-    BAD_ARGUMENTS,
-    READONLY,
-    error_text,
-    http_status,
-    refusal,
-)
+from moescope.server.sql_errors import error_text, http_status
 from moescope.server.sql_request import SqlRequest, parse_request
 from moescope.server.sql_runner import Answer, SqlRunner
 
@@ -35,6 +30,8 @@ _LOG: Final = logging.getLogger(__name__)
 _OK: Final = "Ok.\n"
 _PLAIN: Final = "text/plain; charset=UTF-8"
 _MIN_COMPRESSED_BYTES: Final = 256
+_CANCEL_SECONDS: Final = 0.2
+"""Between two attempts to end a query whose client has left."""
 
 
 class SqlEndpoint:
@@ -95,9 +92,28 @@ class SqlEndpoint:
         if sql_request.is_empty:
             return Response(_OK, media_type=_PLAIN)
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._executor, self._run, sql_request)
+        ticket = str(uuid.uuid4())
+        running = loop.run_in_executor(self._executor, self._run, sql_request, ticket)
+        await self._end_when_client_leaves(request, running, ticket)
+        answer = await running
         self._metrics.query_bytes.inc(len(answer.data))
         return await loop.run_in_executor(None, self._response, sql_request, answer)
+
+    async def _end_when_client_leaves(
+        self, request: Request, running: asyncio.Future[Answer], ticket: str
+    ) -> None:
+        """Wait for an answer; a client that hangs up wants none, so its query makes room for others."""
+        leaving = asyncio.ensure_future(_hang_up(request))
+        either: set[asyncio.Future[Any]] = {running, leaving}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            loop = asyncio.get_running_loop()
+            while not running.done():
+                # One that still waits for a thread, or is being checked, is not found yet.
+                await loop.run_in_executor(None, self._runner.cancel_one, ticket)
+                await asyncio.wait({running}, timeout=_CANCEL_SECONDS)
+        finally:
+            leaving.cancel()
 
     async def _read(self, request: Request) -> SqlRequest:
         headers = request.headers
@@ -113,9 +129,9 @@ class SqlEndpoint:
         database = self._settings.database
         return parse_request(request.method, parameters.multi_items(), headers, body, database)
 
-    def _run(self, request: SqlRequest) -> Answer:
+    def _run(self, request: SqlRequest, ticket: str) -> Answer:
         try:
-            return self._runner.run(request)
+            return self._runner.run(request, ticket)
         except QueryError:
             raise
         except Exception as error:
@@ -151,6 +167,12 @@ class SqlEndpoint:
 
 async def _ok(_: Request) -> Response:
     return Response(_OK, media_type=_PLAIN)
+
+
+async def _hang_up(request: Request) -> None:
+    """Return when the client closes its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _not_found(request: Request, _: Exception) -> Response:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from moescope.server.sql_errors import NOT_IMPLEMENTED, refusal
+from moescope.schemas.sql_refusals import NOT_IMPLEMENTED, refusal
 from moescope.server.sql_settings import TRANSPORT
 
 DEFAULT_FORMAT: Final = "TabSeparated"
@@ -48,6 +48,11 @@ class SqlRequest:
     def is_empty(self) -> bool:
         """Whether there is no query at all, as in a health check."""
         return not self.text.strip()
+
+    @property
+    def wants_read_only(self) -> bool:
+        """Whether the client itself asks that nothing be written."""
+        return self.settings.get("readonly", "0") in {"1", "2"}
 
 
 @dataclass(frozen=True, slots=True)

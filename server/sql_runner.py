@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from moescope.schemas.settings import Settings
-from moescope.server.engine import Engine, Handle, quote_name
-from moescope.server.sql_guard import Checked, Guard
+from moescope.schemas.sql_guard import Checked, Guard
+from moescope.schemas.sql_handle import Handle, quote_name, quote_text
+from moescope.server.engine import Engine
 from moescope.server.sql_request import SqlRequest, as_insert
 from moescope.server.sql_settings import session_settings, set_statement
 
@@ -41,21 +42,21 @@ class SqlRunner:
         self._engine = engine
         self.version = engine.version
         self._settings = settings
-        self._guard = Guard(engine)
+        self._guard = Guard(engine.handle)
         with engine.handle() as handle:
             self._known_settings = frozenset(_lines(handle, "SELECT name FROM system.settings"))
             formats = _lines(handle, "SELECT lower(name), content_type FROM system.formats")
         self._content_types = dict(line.split("\t") for line in formats)
 
-    def run(self, request: SqlRequest) -> Answer:
-        """Run a request.
+    def run(self, request: SqlRequest, ticket: str) -> Answer:
+        """Run a request; ``ticket`` is its own, and ends it where :meth:`cancel_one` is given it.
 
         Raises:
             QueryError: with ClickHouse's code and name.
         """
         with self._engine.handle() as handle:
-            if self._settings.sql_read_only or not request.can_write:
-                return self._read(handle, request)
+            if self._settings.sql_read_only or not request.can_write or request.wants_read_only:
+                return self._read(handle, request, ticket)
             return self._write(handle, request)
 
     def cancel(self) -> None:
@@ -63,15 +64,21 @@ class SqlRunner:
         with self._engine.handle() as handle:
             handle.query("KILL QUERY WHERE query_kind = 'Select' ASYNC")
 
+    def cancel_one(self, ticket: str) -> None:
+        """End the read that has this ticket; nothing where it has ended, or does not run yet."""
+        with self._engine.handle() as handle:
+            handle.query(f"KILL QUERY WHERE Settings['log_comment'] = {quote_text(ticket)} ASYNC")
+
     def content_type(self, output_format: str) -> str:
         """Return the media type of a format."""
         return self._content_types.get(output_format.lower(), "text/plain; charset=UTF-8")
 
-    def _read(self, handle: Handle, request: SqlRequest) -> Answer:
+    def _read(self, handle: Handle, request: SqlRequest, ticket: str) -> Answer:
         sql = request.text.decode("utf-8", "surrogateescape")
         checked = self._guard.check(handle, sql, request.parameters)
         settings = session_settings(request.settings, self._settings, self._known_settings)
-        handle.query(set_statement(settings))
+        # The engine names its queries itself; a comment is how one of them is found.
+        handle.query(set_statement({**settings, "log_comment": ticket}))
         handle.query(f"USE {quote_name(request.database)}")
         # The last SET of the handle: it cannot be taken back. 2 is as read-only for a list of settings,
         # and marks them as what they are to a client: changeable.

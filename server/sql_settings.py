@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from moescope.schemas.settings import Settings
-from moescope.server.engine import quote_text
-from moescope.server.sql_errors import (
+from moescope.schemas.sql_handle import quote_text
+from moescope.schemas.sql_refusals import (
     BAD_ARGUMENTS,
     READONLY,
     SETTING_CONSTRAINT_VIOLATION,

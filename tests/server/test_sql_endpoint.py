@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import socket
 import subprocess
 import threading
 import time
@@ -267,6 +268,24 @@ def test_no_more_queries_run_at_once_than_the_settings_say(server):
     done.set()
     watcher.join()
     assert max(running) == server.settings.sql_threads
+
+
+def test_query_whose_client_hangs_up_is_ended(server):
+    running = "SELECT count() FROM system.processes WHERE startsWith(query, 'SELECT count() FROM numbers(79')"
+    query = b"SELECT count() FROM numbers(79000000000) WHERE cityHash64(number) % 13 = 0"
+    with socket.create_connection(("127.0.0.1", server.ports.sql)) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(query), query))
+        while server.engine_scalar(running) == "0":
+            time.sleep(0.02)
+    deadline = time.monotonic() + 30
+    while server.engine_scalar(running) != "0":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_client_that_asks_for_it_is_kept_from_writing_anyhow(server):
+    status, headers, _ = call(server, query_path(readonly="1"), data=b"SELECT 1 INTO OUTFILE '/tmp/x'")
+    assert (status, headers["x-clickhouse-exception-code"]) == (500, "164")
 
 
 def test_too_large_a_query_is_refused(server):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moescope.server.sql_tokens import TokenKind, tokenize
+from moescope.schemas.sql_tokens import TokenKind, tokenize
 
 READONLY = "164"
 

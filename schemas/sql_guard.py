@@ -13,14 +13,15 @@ executed is the canonical form: there is no second reading of the text that coul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
 from moescope.schemas.errors import QueryError
-from moescope.server.engine import Engine, Handle
-from moescope.server.sql_errors import READONLY, read_only_refusal, refusal
-from moescope.server.sql_tokens import END, Token, TokenKind, tokenize
+from moescope.schemas.sql_handle import Handle
+from moescope.schemas.sql_refusals import READONLY, read_only_refusal, refusal
+from moescope.schemas.sql_tokens import END, Token, TokenKind, tokenize
 
 _READS: Final = ("SELECT", "WITH", "SHOW", "DESCRIBE", "EXPLAIN", "EXISTS", "USE", "SET")
 _EXPLAINABLE: Final = ("SELECT", "WITH", "SHOW", "DESCRIBE", "EXISTS")
@@ -122,10 +123,14 @@ class Checked:
 
 
 class Guard:
-    """Checks queries. Built once per engine, whose lists of functions it reads."""
+    """Checks queries. Built once per engine, whose lists of functions it reads.
 
-    def __init__(self, engine: Engine) -> None:
-        with engine.handle() as handle:
+    Args:
+        lend: lends a fresh handle of the engine.
+    """
+
+    def __init__(self, lend: Callable[[], AbstractContextManager[Handle]]) -> None:
+        with lend() as handle:
             tables = _lower_names(handle, "SELECT lower(name) FROM system.table_functions")
             scalars = _lower_names(handle, "SELECT lower(name) FROM system.functions")
             ai_functions = {name for name in scalars if name.startswith(_SCALAR_PREFIX)}

@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime import pages_manager
 
+from moescope.dashboard import export
 from moescope.dashboard.links import PAGES
 
 _ICON = str(Path(__file__).parent / "icon.svg")
@@ -17,7 +18,7 @@ def run_chosen_page() -> None:
     st.set_page_config(page_title="moescope", page_icon=_ICON, layout="wide")
     st.logo(_ICON, size="small")
     # A refresh that takes a moment must not dim what people are reading.
-    st.html("<style>[data-stale='true'] { opacity: 1 !important; }</style>")
+    st.html(f"<style>[data-stale='true'] {{ opacity: 1 !important; }} {export.STYLE}</style>")
     st.navigation(
         [
             st.Page(page.file, title=page.title, icon=f":material/{page.icon}:", default=page is PAGES[0])

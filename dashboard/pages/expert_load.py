@@ -12,6 +12,7 @@ from moescope.analysis.heatmap import CellValue, make_cells
 from moescope.analysis.skew import typical
 from moescope.dashboard import loaders
 from moescope.dashboard.chart_events import current_zoom, watch_chart
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.expert_load import draw_expert_load, zoom_in
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.expert_detail import show_expert
@@ -102,10 +103,10 @@ def _show_heatmap(assessment: LoadAssessment, value: CellValue, selected: tuple[
     zoom = current_zoom(_CHART, subject)
     if zoom is not None:
         zoom_in(figure, x=zoom.x, y=zoom.y)
-    st.plotly_chart(
+    show_figure(
         figure,
         key=_CHART,
-        config={"displaylogo": False, "displayModeBar": False},
+        name="expert-load",
         alt=f"Load of every expert of every layer in {window.scope.phase.value}, and each layer's imbalance.",
     )
     watch_chart(_CHART, on_click=pick_expert, subject=subject)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import streamlit as st
 
@@ -11,14 +10,13 @@ from moescope.analysis import words
 from moescope.analysis.computed_tokens import ComputedTokens
 from moescope.analysis.gpus import Gpu
 from moescope.dashboard import loaders, missing
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.health import describe_totals, draw_gpus, draw_tokens
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.key_numbers import show_telemetry
 from moescope.dashboard.panels.process_table import show_failovers, show_processes
 from moescope.dashboard.states import run_guarded, show_empty_store
 from moescope.dashboard.view import View, choose_service, choose_window, filter_row, find_deployment
-
-_CONFIG: Final = {"displayModeBar": False}
 
 
 def _render() -> None:
@@ -55,10 +53,9 @@ def _show_tokens(tokens: ComputedTokens) -> None:
             missing.show_missing(missing.TOKENS)
             return
         st.caption(describe_totals(tokens))
-        st.plotly_chart(
+        show_figure(
             draw_tokens(tokens),
             key="tokens",
-            config=_CONFIG,
             alt="Token rows a second by phase, those of the load and those that are excluded.",
         )
 
@@ -69,10 +66,9 @@ def _show_gpus(gpus: Sequence[Gpu]) -> None:
         if not gpus:
             missing.show_missing(missing.GPUS)
             return
-        st.plotly_chart(
+        show_figure(
             draw_gpus(gpus),
             key="gpus",
-            config=_CONFIG,
             alt="How busy and how full each GPU is, and what it sends over its links.",
         )
 

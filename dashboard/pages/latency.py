@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import streamlit as st
 
 from moescope.analysis import words
 from moescope.analysis.latency_report import LatencyAnswer
 from moescope.dashboard import loaders, missing
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.latency import draw_inside, draw_request_latency, draw_request_load
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.latency_numbers import show_goodput, show_request_numbers
 from moescope.dashboard.states import run_guarded, show_empty_store
 from moescope.dashboard.view import View, choose_service, choose_window, filter_row, find_deployment
-
-_CONFIG: Final = {"displayModeBar": False}
 
 
 def _render() -> None:
@@ -55,10 +52,9 @@ def _show_requests(answer: LatencyAnswer) -> None:
     show_goodput(answer, loaders.get_settings())
     with st.container(border=True, gap="xsmall"):
         st.subheader("Requests", anchor=False)
-        st.plotly_chart(
+        show_figure(
             draw_request_latency(answer, loaders.get_settings()),
             key="request_latency",
-            config=_CONFIG,
             alt="Percentiles of every latency of requests over time, and the share that kept the contract.",
         )
 
@@ -70,10 +66,9 @@ def _show_inside(answer: LatencyAnswer) -> None:
             missing.show_missing(missing.INSIDE)
             return
         st.caption("Prefill and decode apart. Dispatch and combine include the wait for the slowest rank.")
-        st.plotly_chart(
+        show_figure(
             draw_inside(answer),
             key="inside",
-            config=_CONFIG,
             alt="Percentiles of forward passes, dispatch and combine over time, one row a phase.",
         )
 
@@ -84,10 +79,9 @@ def _show_load(answer: LatencyAnswer) -> None:
         if not len(answer.load.times):
             missing.show_missing(missing.LOAD)
             return
-        st.plotly_chart(
+        show_figure(
             draw_request_load(answer.load),
             key="request_load",
-            config=_CONFIG,
             alt="Requests running and waiting over time.",
         )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import streamlit as st
 
 from moescope.analysis import words
@@ -13,6 +11,7 @@ from moescope.analysis.memory_outlook_report import forecast_sentences
 from moescope.analysis.memory_report import MemoryAnswer
 from moescope.analysis.prefix_cache import RATIO_FORMULA
 from moescope.dashboard import loaders, missing
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.memory import (
     POOL_WORDS,
     draw_cache_history,
@@ -31,8 +30,6 @@ from moescope.dashboard.view import (
     filter_row,
     find_deployment,
 )
-
-_CONFIG: Final = {"displayModeBar": False}
 
 
 def _render() -> None:
@@ -71,16 +68,14 @@ def _show_pools(answer: MemoryAnswer, history: PoolHistory) -> None:
     _show_verdict(answer)
     with st.container(border=True, gap="xsmall"):
         st.subheader("Pools of each rank", anchor=False)
-        st.plotly_chart(
+        show_figure(
             draw_pools(memory, full_ratio=answer.full_ratio),
             key="pools",
-            config=_CONFIG,
             alt="Bytes in use by rank and pool, stacked, with limits, and how full each pool is.",
         )
-        st.plotly_chart(
+        show_figure(
             draw_pool_history(history, full_ratio=answer.full_ratio),
             key="pool_history",
-            config=_CONFIG,
             alt="How full the fullest rank's pool of each kind was over time.",
         )
 
@@ -117,16 +112,14 @@ def _show_caches(answer: MemoryAnswer, history: CacheHistory) -> None:
             "Never one number: a KDA state slot is copied when two requests share it, MLA KV cache blocks "
             "grow with the context. A scheduler reports both under its engine's first rank."
         )
-        st.plotly_chart(
+        show_figure(
             draw_occupancy(caches),
             key="occupancy",
-            config=_CONFIG,
             alt="KDA state slots and MLA KV cache blocks in use by rank, each with its limit.",
         )
-        st.plotly_chart(
+        show_figure(
             draw_cache_history(history),
             key="cache_history",
-            config=_CONFIG,
             alt="How full both caches were over time, and how many KDA state slots were copied.",
         )
 
@@ -142,10 +135,9 @@ def _show_prefix_cache(answer: MemoryAnswer) -> None:
             f"{words.percent(cache.ratio)} of {words.compact(cache.looked_up)} prompt tokens were found "
             f"({RATIO_FORMULA}). Tokens computed again after a preemption are no hits."
         )
-        st.plotly_chart(
+        show_figure(
             draw_prefix_cache(cache),
             key="prefix_cache",
-            config=_CONFIG,
             alt="Prompt tokens that hit, partly hit or missed the prefix cache over time.",
         )
 

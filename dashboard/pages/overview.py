@@ -13,6 +13,7 @@ from moescope.analysis.findings import list_findings
 from moescope.analysis.overview import summarise_phase
 from moescope.analysis.straggler_findings import list_straggler_findings
 from moescope.dashboard import loaders
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.layer_imbalance import draw_layer_imbalance
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.finding_list import show_findings
@@ -50,10 +51,9 @@ def _show(view: View) -> None:
     _show_key_numbers(view, assessments)
     with st.container(border=True, gap="xsmall"):
         st.subheader("Imbalance by layer", anchor=False)
-        st.plotly_chart(
+        show_figure(
             draw_layer_imbalance(assessments, acceptable_ratio=settings.imbalance_ratio),
             key="layer_imbalance",
-            config={"displayModeBar": False},
             alt="Imbalance ratio of each layer, one panel a phase.",
         )
     with above:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import streamlit as st
 
 from moescope.analysis import words
@@ -11,6 +9,7 @@ from moescope.analysis.dispatch import CYCLES_WORDS
 from moescope.analysis.rank_io import TrafficValue
 from moescope.analysis.traffic_report import TrafficAnswer
 from moescope.dashboard import loaders, missing
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.traffic import draw_traffic, draw_waits
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.traffic_numbers import show_traffic_numbers
@@ -26,8 +25,6 @@ from moescope.dashboard.view import (
     find_deployment,
 )
 from moescope.schemas.attributes import Phase
-
-_CONFIG: Final = {"displaylogo": False, "displayModeBar": False}
 
 
 def _render() -> None:
@@ -78,10 +75,9 @@ def _show_matrix(answer: TrafficAnswer, phase: Phase, value: TrafficValue) -> No
             "The row reports. A token counts once for each rank that it is sent to, however many of its "
             "experts live there; assignments count every one."
         )
-        st.plotly_chart(
+        show_figure(
             draw_traffic(traffic, value),
             key="traffic_matrix",
-            config=_CONFIG,
             alt=f"What each rank exchanges with each other one in {phase.value}: {value.value}.",
         )
 
@@ -98,10 +94,9 @@ def _show_waits(answer: TrafficAnswer) -> None:
         )
         if not all(waits.is_time for waits in answer.waits.values()):
             st.caption(CYCLES_WORDS)
-        st.plotly_chart(
+        show_figure(
             draw_waits(answer.waits, answer.span.seconds),
             key="wait_matrix",
-            config=_CONFIG,
             alt="How long each rank waited for each other one in dispatch and combine.",
         )
 

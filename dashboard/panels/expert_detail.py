@@ -10,6 +10,7 @@ from moescope.analysis.expert_costs import describe_costs
 from moescope.analysis.expert_facts import ExpertFacts, describe_expert
 from moescope.analysis.span import span_between
 from moescope.dashboard import loaders
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.expert_history import draw_expert_history, draw_expert_latency
 
 _UNKNOWN = "–"
@@ -29,10 +30,9 @@ def show_expert(assessment: LoadAssessment, layer: int, expert: int) -> None:
     if history is None or not any(len(series.times) for series in history.series.values()):
         st.caption("Its history starts with the first whole minute.")
     else:
-        st.plotly_chart(
+        show_figure(
             draw_expert_history(history, phase),
             key="expert_history",
-            config={"displayModeBar": False},
             alt=f"Assignments a minute of expert {expert} of layer {layer}, with the layer's median expert.",
         )
     _show_costs(assessment, layer, expert)
@@ -47,10 +47,9 @@ def _show_costs(assessment: LoadAssessment, layer: int, expert: int) -> None:
     if sentences:
         st.markdown(sentences)
     if costs.latency:
-        st.plotly_chart(
+        show_figure(
             draw_expert_latency(costs.latency, window.scope.phase),
             key="expert_latency",
-            config={"displayModeBar": False},
             alt=f"Time that expert {expert} of layer {layer} takes for a token, by phase.",
         )
 

@@ -42,7 +42,7 @@ def test_overview_names_the_planted_expert(open_page, save_screenshot, scheme, w
     for phase in ("prefill", "decode"):
         expect(page.get_by_text(re.compile(rf"Layer 40, {phase}: .*expert 347\b"))).to_be_visible()
     expect(page.get_by_text("Counts add up")).to_be_visible()
-    expect(page.get_by_text(re.compile(r"\(\d\d:\d\d:\d\d UTC\)"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"\(\d\d:\d\d:\d\d UTC( \d\d \w+)?\)"))).to_be_visible()
     save_screenshot(page, f"overview-{scheme}-{width}")
 
 

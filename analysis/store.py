@@ -11,7 +11,7 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -69,12 +69,29 @@ class Store:
             MigrationError: the store lacks a table or column that the query reads.
             QueryError: the store refused the query.
         """
-        text = _read_query(name)
+        return self._answer(_read_query(name), params, self._explain)
+
+    def ask(self, sql: str, params: Mapping[str, Any]) -> pa.Table:
+        """Answer a query that is not one of ours, such as an alert rule's, and return its columns.
+
+        Args:
+            sql: one SELECT; ``{name:Type}`` are its parameters.
+            params: their values.
+
+        Raises:
+            StoreUnavailableError: nobody answers at the DSN.
+            QueryError: the store refused the query; in its own words, names that it does not know included.
+        """
+        return self._answer(sql, params, self._explain_in_its_words)
+
+    def _answer(
+        self, sql: str, params: Mapping[str, Any], explain: Callable[[ClickHouseError], StoreError]
+    ) -> pa.Table:
         with self._borrow_client() as client:
             try:
-                return client.query_arrow(text, parameters=params)
+                return client.query_arrow(sql, parameters=dict(params))
             except ClickHouseError as error:
-                raise self._explain(error) from error
+                raise explain(error) from error
 
     def close(self) -> None:
         """Let go of every idle client; an embedded engine closes with the last one."""
@@ -124,6 +141,13 @@ class Store:
         if code is None or _is_engine_locked(error):
             return self._unavailable(error)
         return QueryError(f"{self.label} refused a query: {_first_line(error)}", code=code, name=name)
+
+    def _explain_in_its_words(self, error: ClickHouseError) -> StoreError:
+        code, name = getattr(error, "code", None), getattr(error, "name", None)
+        if code is None or _is_engine_locked(error):
+            return self._unavailable(error)
+        whole, _, words = _first_line(error).partition("DB::Exception: ")
+        return QueryError((words or whole).partition(" (version ")[0], code=code, name=name)
 
     def _unavailable(self, error: Exception) -> StoreUnavailableError:
         if _is_embedded(self._dsn):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from moescope import __version__
+from moescope.cli_alerts import alerts
 from moescope.cli_arguments import Dsn, Json, missing_extra, parse_duration
 from moescope.cli_check import check
 from moescope.cli_plan import plan
@@ -31,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(report)
+app.add_typer(alerts)
 app.command()(check)
 app.command()(plan)
 imports = typer.Typer(name="import", help="Recordings made elsewhere, into the store.", no_args_is_help=True)

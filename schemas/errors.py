@@ -10,7 +10,9 @@
     │   ├── MissingExtraError      a part of moescope whose packages are not installed
     │   ├── RecordingError         a file that is no recording of experts, or does not fit the others
     │   ├── PlanError              rules that no plan of replicas can keep
-    │   └── ProtocolError          a readiness protocol that cannot be read; lists every line that is wrong
+    │   ├── ProtocolError          a readiness protocol that cannot be read; lists every line that is wrong
+    │   ├── AlertRuleError         a file of SQL alert rules, or of their tests, that cannot be used
+    │   └── AlertStateError        alert state that this version cannot read, or that another process owns
     ├── ShapeError                 an array, layer or expert that does not fit the model's shape
     │   └── PlacementError         a placement that does not cover the model
     ├── UnknownMetricError         a name that the registry lacks
@@ -76,6 +78,14 @@ class PlanError(UsageError):
 
 class ProtocolError(UsageError):
     """A readiness protocol that cannot be read; the message lists every line that is wrong."""
+
+
+class AlertRuleError(UsageError):
+    """A file of SQL alert rules, or of their tests, that cannot be used; names file, group and rule."""
+
+
+class AlertStateError(UsageError):
+    """A file of alert state that this version cannot read, or that another process owns."""
 
 
 class ShapeError(MoescopeError):

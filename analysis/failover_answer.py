@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -91,20 +91,34 @@ def read_failover_report(
         UsageError: a rank, node, expert or layer that a group does not have.
     """
     answers, unplaced = [], []
-    for scopes in _groups(store, service):
+    for scopes in group_scopes(list_scopes(store), service):
         facts = read_failover_facts(store, scopes, window_seconds, settings)
         if facts is None:
             unplaced.append((scopes[0].service, scopes[0].ep_group))
         else:
-            answers.append(_answer(store, _of_question(facts, question), question, settings, limit))
+            answers.append(answer_failover(store, facts, question, settings, limit))
     return FailoverReport(tuple(answers), tuple(unplaced), service, settings.failover_lost_share)
 
 
-def _groups(store: Store, service: str | None) -> Iterator[Sequence[LoadScope]]:
-    """The phases of each EP group; of a group that changed its model, the newest."""
+def answer_failover(
+    store: Store, facts: FailoverFacts, question: FailoverQuestion, settings: Settings, limit: int
+) -> FailoverAnswer:
+    """Answer for one EP group that was read.
+
+    Raises:
+        StoreError: the store cannot answer.
+        UsageError: a rank, node, expert or layer that the group does not have.
+    """
+    return _answer(store, _of_question(facts, question), question, settings, limit)
+
+
+def group_scopes(
+    stored: Iterable[LoadScope], service: str | None, ep_group: str | None = None
+) -> Iterator[Sequence[LoadScope]]:
+    """The phases of each EP group that is meant; of a group that changed its model, the newest."""
     groups: dict[tuple[str, str], list[LoadScope]] = {}
-    for scope in list_scopes(store):
-        if service is None or scope.service == service:
+    for scope in stored:
+        if service in {None, scope.service} and ep_group in {None, scope.ep_group}:
             groups.setdefault((scope.service, scope.ep_group), []).append(scope)
     for scopes in groups.values():
         newest = max(scopes, key=lambda scope: scope.end_ms)

@@ -78,10 +78,21 @@ class FailoverAnswer:
             loss.traffic_share > self.acceptable_share for loss in single
         )
 
+    @property
+    def headline(self) -> str:
+        """Whose loss would be worst; empty where one loss was asked for."""
+        if not self.ranks:
+            return ""
+        if len(self.facts.ranks) == 1:
+            return f"{name_of(self.ranks[0]).capitalize()} is alone: its loss is the loss of the service"
+        verdict = "takes too much with it" if self.has_problem else "is the worst to lose"
+        share = words.percent(self.ranks[0].traffic_share)
+        return f"{name_of(self.ranks[0]).capitalize()} {verdict}: {share} of the traffic"
+
     def lines(self, width: int) -> Iterator[str]:
         """See :class:`~moescope.analysis.span_sections.SpanAnswer`."""
         yield textwrap.fill(describe_group(self.facts), width)
-        yield from (textwrap.fill(note, width) for note in self._notes())
+        yield from (textwrap.fill(note, width) for note in self.notes())
         if self.holders is not None:
             yield textwrap.fill(describe_holders(self.holders, self.facts), width)
         if self.ranks:
@@ -92,7 +103,7 @@ class FailoverAnswer:
         if self.slow is not None:
             title, *paragraphs = self.slow.lines()
             yield from ("", textwrap.fill(title, width), *_indented(paragraphs, width))
-        yield from (textwrap.fill(line, width) for line in ("", self._front_end_line()))
+        yield from (textwrap.fill(line, width) for line in ("", self.front_end_line()))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON shape of one EP group."""
@@ -111,7 +122,8 @@ class FailoverAnswer:
             ],
         }
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Sentences on what the answer does not count: silent ranks, ranks without a placement, failovers."""
         silent, missing = self.facts.silent_ranks, self.facts.unplaced_ranks.tolist()
         if silent:
             yield self._silent(silent)
@@ -149,7 +161,8 @@ class FailoverAnswer:
             width,
         )
 
-    def _front_end_line(self) -> str:
+    def front_end_line(self) -> str:
+        """Who takes the requests, and what is turned away without the busiest of them."""
         if not self.front_ends:
             return "Front ends: none reports its requests, so what is turned away without it is not known."
         first, rest = self.front_ends[0], len(self.front_ends) - 1

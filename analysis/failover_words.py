@@ -76,11 +76,21 @@ def describe_loss(loss: Loss, facts: FailoverFacts, holders: Holders | None) -> 
     if holders is not None:
         name = f"the worker holding expert {holders.expert} ({name})"
     yield f"What happens when {name} fails?"
-    yield " ".join([_losses(loss, facts), _hit(loss), _own(loss)])
+    yield summarise_loss(loss, facts)
     for outcome in loss.outcomes.values():
-        yield f"{outcome.strategy.value}: {_DESCRIBE[outcome.strategy](loss, outcome)}"
+        yield f"{outcome.strategy.value}: {describe_outcome(loss, outcome)}"
     if any(one.busiest_rank is not None for one in loss.outcomes.values()):
         yield f"Imbalance: {RATIO_FORMULA}."
+
+
+def summarise_loss(loss: Loss, facts: FailoverFacts) -> str:
+    """What goes with it, whatever is done: experts, traffic, tokens, requests."""
+    return " ".join([_losses(loss, facts), _hit(loss), _own(loss)])
+
+
+def describe_outcome(loss: Loss, outcome: Outcome) -> str:
+    """What one strategy makes of it."""
+    return _DESCRIBE[outcome.strategy](loss, outcome)
 
 
 def name_of(loss: Loss) -> str:

@@ -32,9 +32,15 @@ EXPERT_LOAD: Final = Page("pages/expert_load.py", "Experts", "grid_on", "Which e
 LATENCY: Final = Page("pages/latency.py", "Latency", "timer", "What do requests wait for?")
 TRAFFIC: Final = Page("pages/traffic.py", "Traffic", "swap_horiz", "Who sends how much to whom?")
 MEMORY: Final = Page("pages/memory.py", "Memory", "memory", "What is full, and what ends first?")
+FAILOVER: Final = Page(
+    "pages/failover.py", "Failover", "power_off", "What is lost when a rank or node fails?"
+)
+REPLICATION: Final = Page(
+    "pages/replication.py", "Replication", "content_copy", "Where should copies of experts be?"
+)
 HEALTH: Final = Page("pages/health.py", "Health", "troubleshoot", "Can these numbers be believed?")
 
-PAGES: Final = (OVERVIEW, EXPERT_LOAD, LATENCY, TRAFFIC, MEMORY, HEALTH)
+PAGES: Final = (OVERVIEW, EXPERT_LOAD, LATENCY, TRAFFIC, MEMORY, FAILOVER, HEALTH)
 """In the order of the navigation; the first is what opens without a name in the address."""
 
 

@@ -69,6 +69,11 @@ PREFIX_CACHE: Final = Missing(
     (metrics.PREFIX_CACHE_TOKENS,),
     "The front end reports it for every request, if the engine's prefix cache is on.",
 )
+PLACEMENT: Final = Missing(
+    "No rank said which experts it holds",
+    (metrics.EXPERT_REPLICAS,),
+    "Every hook repeats its rank's placement within minutes; until then nobody knows what would be lost.",
+)
 TOKENS: Final = Missing(
     "No rank reported the tokens that it computed",
     (metrics.TOKENS,),

@@ -44,6 +44,9 @@ QUANTILE_LINE: Final[dict[str, dict[str, object]]] = {
 }
 """The same colour throughout: the dash says which percentile it is."""
 
+LOST: Final = "#e69f00"
+"""What nobody else has; :data:`BAD` where it is more than may be lost."""
+
 RING: Final = "#d81b78"
 """Around what is harmful or selected: found nowhere in the scales."""
 

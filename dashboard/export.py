@@ -27,6 +27,7 @@ def show_figure(
     alt: str,
     name: str = "",
     data: Callable[[], pd.DataFrame] | None = None,
+    on_click: Callable[[], None] | None = None,
 ) -> None:
     """Draw a figure with its two exports.
 
@@ -36,10 +37,19 @@ def show_figure(
         alt: what the figure shows, for those who do not see it.
         name: of the downloaded files, without an ending; that of the key if empty.
         data: the table of the CSV, made only when somebody asks for it; what is drawn if None.
+        on_click: called when a point or bar is clicked; which one stands in the session's state under the
+            key, as Streamlit's selections do.
     """
     name = name or key.replace("_", "-")
     with st.container(key=f"{key}-figure-with-export", gap=None):
-        st.plotly_chart(figure, key=key, config=picture_config(name), alt=alt)
+        st.plotly_chart(
+            figure,
+            key=key,
+            config=picture_config(name),
+            alt=alt,
+            on_select=on_click or "ignore",
+            selection_mode="points",
+        )
         with st.container(key=f"{key}-csv-of-figure", width="content"):
             st.download_button(
                 "CSV",

@@ -12,6 +12,7 @@ from moescope.analysis.failover_impact import FailoverStrategy
 from moescope.analysis.failover_report import FailoverAnswer
 from moescope.analysis.failover_words import describe_group
 from moescope.dashboard import loaders, loaders_failover, missing
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.failover import draw_losses
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.loaders_failover import FailoverScope
@@ -81,7 +82,7 @@ def _show_every_loss(every: FailoverAnswer, answer: FailoverAnswer) -> None:
         )
         for note in every.notes():
             st.markdown(f":material/info: {note}")
-        st.plotly_chart(
+        show_figure(
             draw_losses(
                 every.ranks,
                 every.nodes,
@@ -89,9 +90,7 @@ def _show_every_loss(every: FailoverAnswer, answer: FailoverAnswer) -> None:
                 picked=answer.focus[0],
             ),
             key=_CHART,
-            on_select=pick_on_click(_CHART),
-            selection_mode="points",
-            config={"displayModeBar": False},
+            on_click=pick_on_click(_CHART),
             alt="Part of the traffic that is lost with each rank and each node, and what copies take over.",
         )
 

@@ -15,6 +15,7 @@ from moescope.analysis.failover_impact import FailoverStrategy
 from moescope.analysis.failover_losses import Loss
 from moescope.analysis.failover_picture import LossPicture
 from moescope.analysis.failover_words import RATIO_FORMULA, describe_outcome, name_of, summarise_loss
+from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.failover import draw_lost_layers, draw_reload, draw_survivors
 from moescope.dashboard.links import REPLICATION, link_to
 from moescope.schemas import metrics
@@ -26,7 +27,6 @@ STRATEGY_WORDS: Final = {
 }
 """Short names of ``reassign_to_redundant_worker``, ``block`` and ``fallback_expert``."""
 _UNKNOWN: Final = "–"
-_CONFIG: Final = {"displayModeBar": False}
 
 
 def show_loss(loss: Loss, facts: FailoverFacts) -> None:
@@ -80,25 +80,22 @@ def show_picture(picture: LossPicture, loss: Loss) -> None:
     """Draw the ranks and layers of the loss under one strategy."""
     left, right = st.columns(2, gap="medium")
     with left:
-        st.plotly_chart(
+        show_figure(
             draw_survivors(picture),
             key="survivors",
-            config=_CONFIG,
             alt=f"Load of each rank before and after {name_of(loss)} is lost.",
         )
     with right:
         if picture.loads_again:
-            st.plotly_chart(
+            show_figure(
                 draw_reload(picture),
                 key="reload",
-                config=_CONFIG,
                 alt="Weights that each rank loads again, and the memory that is free there.",
             )
         elif loss.lost_experts:
-            st.plotly_chart(
+            show_figure(
                 draw_lost_layers(picture),
                 key="lost_layers",
-                config=_CONFIG,
                 alt="Part of each layer's traffic that goes to lost experts.",
             )
     st.caption(f"Imbalance: {RATIO_FORMULA}.")

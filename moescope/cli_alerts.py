@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from moescope.cli_arguments import Json, missing_extra
+from moescope.cli_arguments import Dsn, Json, missing_extra
 from moescope.schemas.settings import load_settings
 
 alerts = typer.Typer(
@@ -43,3 +43,43 @@ def check(
     )
     print(json.dumps(report.to_dict(), indent=2) if as_json else report.to_text())
     raise typer.Exit(int(report.has_problem))
+
+
+@alerts.command()
+def run(
+    files: Files = None,
+    dsn: Dsn = None,
+    alertmanager_url: Annotated[
+        str | None, typer.Option(help="Alertmanagers to tell, by comma: http://host:9093.")
+    ] = None,
+    alert_webhook_url: Annotated[
+        str | None, typer.Option("--webhook-url", help="Post each change there.")
+    ] = None,
+    alerts_port: Annotated[int | None, typer.Option(help="State, history, /metrics and health.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; a token is needed off loopback.")
+    ] = None,
+    alert_state_file: Annotated[
+        str | None, typer.Option("--state-file", help="What is pending and firing is kept there.")
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option(help="File with the token that clients must send.")
+    ] = None,
+) -> None:
+    """Evaluate rules until Ctrl-C, and tell Alertmanager or a webhook."""
+    try:
+        from moescope.alerting.run import run_alerts
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "moescope alerts", "server") from None
+    run_alerts(
+        load_settings(
+            dsn=dsn,
+            alert_rules=",".join(map(str, files)) if files else None,
+            alertmanager_url=alertmanager_url,
+            alert_webhook_url=alert_webhook_url,
+            alerts_port=alerts_port,
+            host=host,
+            alert_state_file=alert_state_file,
+            token_file=token_file,
+        )
+    )

@@ -34,11 +34,17 @@ class Outcome:
 
     Attributes:
         events: what changed.
-        ended: alerts that stopped firing.
+        firing: all alerts that fire now, without data or not.
+        started: those that began to.
+        ended: those that stopped.
+        is_failure: the evaluation failed, and nothing changed.
     """
 
     events: tuple[Event, ...] = ()
+    firing: tuple[Alert, ...] = ()
+    started: tuple[Alert, ...] = ()
     ended: tuple[Alert, ...] = ()
+    is_failure: bool = False
 
 
 class RuleKeeper:
@@ -83,7 +89,7 @@ class RuleKeeper:
         except StoreError as error:
             self.last_error = str(error)
             self.failures += 1
-            return Outcome()
+            return Outcome(firing=self._firing(), is_failure=True)
         else:
             self.last_error = ""
             return self._take(tracked, changes, at)
@@ -106,7 +112,12 @@ class RuleKeeper:
             for labels, old in before.items()
             if old.series.is_firing and not (labels in tracked and tracked[labels].series.is_firing)
         ]
-        return Outcome(events, tuple(ended))
+        firing = self._firing()
+        started = tuple(alert for alert in firing if alert.fired_at == at)
+        return Outcome(events, firing, started, tuple(ended))
+
+    def _firing(self) -> tuple[Alert, ...]:
+        return tuple(as_alert(one) for _, one in sorted(self.tracked.items()) if one.series.is_firing)
 
     def _event(self, change: Change, before: Mapping[LabelSet, Tracked], at: float) -> Event:
         one = self.tracked.get(change.labels) or before[change.labels]

@@ -18,22 +18,29 @@ _EVEN: Final = 1.005
 
 
 def print_activated_experts(answer: ImbalanceAnswer, width: int) -> Iterator[str]:
-    """What a decode pass reads on each rank; nothing in prefill, which is bound by tokens."""
+    """What a decode pass reads on each rank, filled to that width."""
+    sentence = describe_activated_experts(answer)
+    if sentence:
+        yield textwrap.fill(sentence, width)
+
+
+def describe_activated_experts(answer: ImbalanceAnswer) -> str:
+    """What a decode pass reads on each rank; empty in prefill, which is bound by tokens."""
     activated, worse = answer.activated, answer.reads_are_worse
     if answer.assessment.window.scope.phase is not Phase.DECODE:
-        return
+        return ""
     if activated is None or worse is None or answer.assessment.imbalance is None:
-        if answer.assessment.placement is not None:
-            yield "Activated experts: unknown, no engine reports its forward passes (moe.step.tokens)."
-        return
+        if answer.assessment.placement is None:
+            return ""
+        return "Activated experts: unknown, no engine reports its forward passes (moe.step.tokens)."
     if not np.isfinite(activated.ratio).any():
-        return
+        return ""
     layers, ranks = answer.assessment.window.layers, answer.assessment.placement
     judged = answer.assessment.imbalance.has_verdict
     row = int(np.where(judged, activated.net_ratio, -1.0).argmax())
     is_even = bool((activated.net_ratio[judged] < _EVEN).all())
     rank = "" if ranks is None else f", rank {ranks.ranks[activated.busiest_rank[row]]}"
-    yield textwrap.fill(
+    return (
         f"Activated experts, estimated from counts of {words.integer(activated.passes)} passes: a rank reads "
         f"{activated.independent.mean():.1f} of its {activated.held.mean():.1f} copies a pass and layer, "
         f"each for {np.nanmedian(activated.assignments_per_read):.1f} assignments. "
@@ -44,8 +51,7 @@ def print_activated_experts(answer: ImbalanceAnswer, width: int) -> Iterator[str
             f"{activated.net_ratio[row]:.2f} net of noise). "
         )
         + f"{_compare(int(worse.sum()), int(judged.sum()))} "
-        f"Tokens of a pass that choose alike read fewer: {activated.clustered.mean():.1f} in pairs.",
-        width,
+        f"Tokens of a pass that choose alike read fewer: {activated.clustered.mean():.1f} in pairs."
     )
 
 

@@ -59,6 +59,13 @@ class StragglerAnswer:
     num_windows: int
     window_seconds: float
 
+    @property
+    def verdict(self) -> str:
+        """What is said where nothing is named: that nobody is late, or that it cannot be told."""
+        compared = f"{words.count(self.num_ranks, 'rank')} in {words.count(self.num_windows, 'window')}"
+        verdict = "Nobody is waited for unusually long" if self.is_judged else "Who is late cannot be told"
+        return f"{verdict}: {compared} of {self.window_seconds / 60:g} min."
+
     def lines(self, width: int) -> Iterator[str]:
         """See :class:`~moescope.analysis.span_sections.SpanAnswer`."""
         for one in self.stragglers:
@@ -67,11 +74,7 @@ class StragglerAnswer:
             for sentence in (said, " ".join(one.evidence), one.advice):
                 yield textwrap.fill(sentence, width, initial_indent="  ", subsequent_indent="  ")
         if not self.stragglers:
-            compared = f"{words.count(self.num_ranks, 'rank')} in {words.count(self.num_windows, 'window')}"
-            verdict = (
-                "Nobody is waited for unusually long" if self.is_judged else "Who is late cannot be told"
-            )
-            yield f"{verdict}: {compared} of {self.window_seconds / 60:g} min."
+            yield self.verdict
         if self.ranks:
             yield ""
             yield render_table(_COLUMNS, [_row(one) for one in self.ranks], width)

@@ -29,6 +29,7 @@ class Page:
 
 OVERVIEW: Final = Page("pages/overview.py", "Overview", "monitor_heart", "What is wrong now?")
 EXPERT_LOAD: Final = Page("pages/expert_load.py", "Experts", "grid_on", "Which experts are hot, and where?")
+RANKS: Final = Page("pages/ranks.py", "Ranks", "lan", "Who has most to do, who is late, and who waits?")
 LATENCY: Final = Page("pages/latency.py", "Latency", "timer", "What do requests wait for?")
 TRAFFIC: Final = Page("pages/traffic.py", "Traffic", "swap_horiz", "Who sends how much to whom?")
 MEMORY: Final = Page("pages/memory.py", "Memory", "memory", "What is full, and what ends first?")
@@ -40,7 +41,7 @@ REPLICATION: Final = Page(
 )
 HEALTH: Final = Page("pages/health.py", "Health", "troubleshoot", "Can these numbers be believed?")
 
-PAGES: Final = (OVERVIEW, EXPERT_LOAD, LATENCY, TRAFFIC, MEMORY, FAILOVER, HEALTH)
+PAGES: Final = (OVERVIEW, EXPERT_LOAD, RANKS, TRAFFIC, LATENCY, MEMORY, FAILOVER, HEALTH)
 """In the order of the navigation; the first is what opens without a name in the address."""
 
 

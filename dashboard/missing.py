@@ -32,6 +32,18 @@ REQUESTS: Final = Missing(
     "The front end of an engine reports them: vLLM and SGLang do once the package is in their "
     "environment. Of an engine that cannot be touched `moescope scrape` reads the `/metrics` page.",
 )
+RANK_LOAD: Final = Missing(
+    "What each rank has to do is not known",
+    (metrics.EXPERT_TOKENS, metrics.EXPERT_REPLICAS),
+    "It is the expert load times the placement: every hook counts the one, and each rank reports the other "
+    "when it starts and every few minutes.",
+)
+RANK_TIMES: Final = Missing(
+    "No rank timed its forward passes",
+    (metrics.STEP_DURATION, metrics.DISPATCH_DURATION),
+    "Ranks time a random sample of them (`MOESCOPE_TIMING_SAMPLE`). Inside a replayed CUDA graph nothing can "
+    "be timed.",
+)
 LOAD: Final = Missing(
     "How many requests run and wait is not stored",
     (metrics.REQUESTS_RUNNING, metrics.REQUESTS_WAITING),

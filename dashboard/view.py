@@ -20,6 +20,7 @@ WINDOW: Final = "window"
 UNTIL: Final = "until"
 LAYER: Final = "layer"
 EXPERT: Final = "expert"
+RANK: Final = "rank"
 SHOW: Final = "show"
 MATRIX: Final = "matrix"
 

@@ -55,9 +55,9 @@ class Store:
     """
 
     def __init__(self, dsn: str) -> None:
-        self.label = _without_password(dsn)
+        self.label = without_password(dsn)
         self._dsn = dsn
-        self._database = _database_of(dsn)
+        self.database = database_of(dsn)
         self._idle: queue.LifoQueue[Any] = queue.LifoQueue(_MAX_IDLE_CLIENTS)
         self._is_closed = threading.Event()
 
@@ -120,8 +120,8 @@ class Store:
             client.close()
 
     def _connect(self) -> Any:
-        options: dict[str, Any] = {"database": self._database}
-        if not _is_embedded(self._dsn):
+        options: dict[str, Any] = {"database": self.database}
+        if not is_embedded(self._dsn):
             # A session would make the store refuse what two threads ask at once.
             options |= {"connect_timeout": _CONNECT_SECONDS, "autogenerate_session_id": False}
         try:
@@ -150,14 +150,14 @@ class Store:
         return QueryError((words or whole).partition(" (version ")[0], code=code, name=name)
 
     def _unavailable(self, error: Exception) -> StoreUnavailableError:
-        if _is_embedded(self._dsn):
+        if is_embedded(self._dsn):
             return StoreUnavailableError(
                 f"the embedded engine at {self.label} cannot be opened; one process owns a folder at a time. "
                 "Read through the process that does (`moescope serve`) by its http:// DSN, or stop it. "
                 f"({_first_line(error)})"
             )
         return StoreUnavailableError(
-            f"nobody answers at {self.label} ({_root_reason(error)}). "
+            f"nobody answers at {self.label} ({root_reason(error)}). "
             "Start a store with `moescope serve`, or set MOESCOPE_DSN to one that runs."
         )
 
@@ -177,7 +177,7 @@ def open_store(dsn: str) -> Store:
     parts = urlsplit(dsn)
     if parts.scheme not in {"http", "https", _EMBEDDED}:
         raise UsageError(
-            f"the DSN {_without_password(dsn)!r} is of no known kind; write http://host:port/database "
+            f"the DSN {without_password(dsn)!r} is of no known kind; write http://host:port/database "
             "or chdb:///path"
         )
     # Opening would create the folder, and an empty store would then look like a healthy one.
@@ -217,7 +217,8 @@ def _read_query(name: str) -> str:
     return (QUERIES_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def _is_embedded(dsn: str) -> bool:
+def is_embedded(dsn: str) -> bool:
+    """Whether a DSN names a folder that this process opens itself."""
     return dsn.startswith(f"{_EMBEDDED}:")
 
 
@@ -225,7 +226,8 @@ def _is_engine_locked(error: Exception) -> bool:
     return "Error initializing EmbeddedServer" in str(error)
 
 
-def _database_of(dsn: str) -> str:
+def database_of(dsn: str) -> str:
+    """Return the database that a DSN names, or the settings' own."""
     parts = urlsplit(dsn)
     named = parse_qs(parts.query).get("database")
     if named:
@@ -234,7 +236,8 @@ def _database_of(dsn: str) -> str:
     return in_path or Settings().database
 
 
-def _without_password(dsn: str) -> str:
+def without_password(dsn: str) -> str:
+    """Return a DSN as people may see it."""
     parts = urlsplit(dsn)
     if parts.password is None:
         return dsn
@@ -242,8 +245,8 @@ def _without_password(dsn: str) -> str:
     return urlunsplit(parts._replace(netloc=netloc))
 
 
-def _root_reason(error: BaseException) -> str:
-    """The operating system's words, if one of a chain of transport errors has them."""
+def root_reason(error: BaseException) -> str:
+    """Return the operating system's words, if one of a chain of transport errors has them."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:

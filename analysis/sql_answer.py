@@ -46,14 +46,14 @@ class Column:
         name: as the query names it.
         type: ClickHouse's type.
         kind: what that is good for.
-        values: ``[rows]``; integers of any size are exact, decimals and times are text as ClickHouse prints
+        cells: ``[rows]``; integers of any size are exact, decimals and times are text as ClickHouse prints
             them (times in the zone of their type, else UTC), lists and maps are JSON.
     """
 
     name: str
     type: str
     kind: ValueKind
-    values: tuple[Value, ...]
+    cells: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class SqlAnswer:
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([column.name for column in self.columns])
-        writer.writerows(zip(*(column.values for column in self.columns), strict=True))
+        writer.writerows(zip(*(column.cells for column in self.columns), strict=True))
         return file.getvalue()
 
 

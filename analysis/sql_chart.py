@@ -17,6 +17,10 @@ _NAMES: Final = frozenset({"layer", "expert", "ep_rank", "peer_rank", "rank", "n
 """Whole numbers that name something, and are not amounts of anything."""
 
 
+ROWS: Final = "each row"
+"""Instead of a column: a row is named by all its names together, as in ``layer 40, expert 347``."""
+
+
 class ChartKind(StrEnum):
     """How values are drawn."""
 
@@ -27,7 +31,7 @@ class ChartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChartChoice:
-    """Names of the columns of a chart; ``series`` is empty where there is one line only."""
+    """Names of the columns of a chart; ``x`` may be :data:`ROWS`, ``series`` is empty for a single line."""
 
     x: str
     y: str
@@ -63,7 +67,8 @@ def choose_chart(answer: SqlAnswer) -> ChartChoice | None:
     """Choose the columns of a chart, None where nothing can be drawn.
 
     Along go times, else names (layer, expert, rank, text), else the first number; up goes the first amount
-    that is left. What names the rest tells lines apart, where that gives one value a place.
+    that is left. What names the rest tells lines apart, where that gives one value a place; where nothing
+    does, each row has a place of its own.
     """
     ups = measures(answer)
     if answer.row_count < 2 or not ups:
@@ -74,7 +79,17 @@ def choose_chart(answer: SqlAnswer) -> ChartChoice | None:
     up = next((column for column in ups if column is not x), None)
     if up is None:
         return None
-    return ChartChoice(x.name, up.name, _choose_series(x, [name for name in names if name is not x]))
+    others = [name for name in names if name is not x and name is not up]
+    series = _choose_series(x, others)
+    untold = [name for name in others if name.name != series and len(set(name.cells)) > 1]
+    is_apart = _is_apart(x, _find(answer, series)) if series else len(set(x.cells)) == answer.row_count
+    is_crowded = not times and names and (untold or not is_apart)
+    return ChartChoice(ROWS, up.name, "") if is_crowded else ChartChoice(x.name, up.name, series)
+
+
+def names_rows(answer: SqlAnswer) -> bool:
+    """Whether :data:`ROWS` can go along."""
+    return any(_is_name(column) for column in answer.columns)
 
 
 def measures(answer: SqlAnswer) -> tuple[Column, ...]:
@@ -85,24 +100,42 @@ def measures(answer: SqlAnswer) -> tuple[Column, ...]:
 
 def lay_out(answer: SqlAnswer, choice: ChartChoice) -> Chart:
     """Put the values of the chosen columns in order."""
-    by_name = {column.name: column for column in answer.columns}
-    x, y = by_name[choice.x], by_name[choice.y]
-    names = by_name[choice.series].values if choice.series else ("",) * answer.row_count
-    rows = list(zip(names, x.values, y.values, strict=True))[:MAX_POINTS]
+    x = _name_rows(answer) if choice.x == ROWS else _find(answer, choice.x)
+    y = _find(answer, choice.y)
+    names = _find(answer, choice.series).cells if choice.series else ("",) * answer.row_count
+    rows = list(zip(names, x.cells, y.cells, strict=True))[:MAX_POINTS]
     found = list(dict.fromkeys(name for name, _, _ in rows))
     kept = sorted(found[:MAX_SERIES], key=_order) if choice.series else found
     series = tuple(_series(choice, name, [row[1:] for row in rows if row[0] == name], x) for name in kept)
     return Chart(_kind(x), choice, series, _is_name(x), _left_out(answer.row_count, len(found)))
 
 
+def _find(answer: SqlAnswer, name: str) -> Column:
+    return next(column for column in answer.columns if column.name == name)
+
+
+def _name_rows(answer: SqlAnswer) -> Column:
+    named = [column for column in answer.columns if _is_name(column)]
+    rows = zip(*(column.cells for column in named), strict=True)
+    words = [
+        ", ".join(_spell(column.name, value) for column, value in zip(named, row, strict=True))
+        for row in rows
+    ]
+    return Column(ROWS, "String", ValueKind.TEXT, tuple(words))
+
+
+def _spell(name: str, value: Value) -> str:
+    return f"{name} {value}" if isinstance(value, int) else str(value)
+
+
 def _choose_series(x: Column, others: Sequence[Column]) -> str:
-    several = [one for one in others if 2 <= len(set(one.values)) <= MAX_SERIES]
+    several = [one for one in others if 2 <= len(set(one.cells)) <= MAX_SERIES]
     apart = [one for one in several if _is_apart(x, one)]
     return next((one.name for one in apart or several), "")
 
 
 def _is_apart(x: Column, series: Column) -> bool:
-    pairs = list(zip(x.values, series.values, strict=True))
+    pairs = list(zip(x.cells, series.cells, strict=True))
     return len(set(pairs)) == len(pairs)
 
 
@@ -121,7 +154,7 @@ def _kind(x: Column) -> ChartKind:
 def _series(choice: ChartChoice, name: Value, points: Sequence[tuple[Value, Value]], x: Column) -> Series:
     if x.kind is ValueKind.TIME:
         points = sorted(points, key=lambda point: str(point[0]))
-    label = "" if not choice.series else f"{choice.series} {name}" if isinstance(name, int) else str(name)
+    label = _spell(choice.series, name) if choice.series else ""
     return Series(label, tuple(along for along, _ in points), tuple(_number(up) for _, up in points))
 
 

@@ -18,8 +18,11 @@ from moescope.analysis.store import is_embedded
 from moescope.schemas.errors import MoescopeError
 from moescope.schemas.settings import Settings
 
-_CANCEL_SECONDS: Final = 0.2
-"""Between two attempts: a query that has not begun yet is not found yet."""
+_LOOK_SECONDS: Final = 0.2
+"""Between two looks whether to cancel, and two attempts to: what has not begun yet is not found yet."""
+
+ABANDONED_SECONDS: Final = 20.0
+"""Who has not asked for the outcome for so long has left, and the query makes room for others."""
 
 
 class RunningQuery:
@@ -39,7 +42,9 @@ class RunningQuery:
         self._is_cancelled = threading.Event()
         self._started = time.monotonic()
         self._ended: float | None = None
-        threading.Thread(target=self._run, name="sql-page", daemon=True).start()
+        self._asked = self._started
+        for target in (self._run, self._watch):
+            threading.Thread(target=target, name="sql-page", daemon=True).start()
 
     @property
     def query_id(self) -> str:
@@ -49,6 +54,7 @@ class RunningQuery:
     @property
     def outcome(self) -> SqlAnswer | SqlProblem | None:
         """The answer, or why there is none; None while it runs."""
+        self._asked = time.monotonic()
         return self._outcome if self._is_done.is_set() else None
 
     @property
@@ -64,15 +70,20 @@ class RunningQuery:
     def cancel(self) -> None:
         """Have the store stop it; the outcome says so."""
         self._is_cancelled.set()
-        threading.Thread(target=self._keep_cancelling, name="sql-page-cancel", daemon=True).start()
 
-    def _keep_cancelling(self) -> None:
-        while not self._is_done.is_set():
-            try:
-                self._transport.cancel()
-            except MoescopeError:
-                return
-            self._is_done.wait(_CANCEL_SECONDS)
+    def _watch(self) -> None:
+        while not self._is_done.wait(_LOOK_SECONDS):
+            if time.monotonic() - self._asked > ABANDONED_SECONDS:
+                self._is_cancelled.set()
+            if self._is_cancelled.is_set():
+                self._try_to_cancel()
+
+    def _try_to_cancel(self) -> None:
+        try:
+            self._transport.cancel()
+        except MoescopeError:
+            # The store is away: then the query has ended too, or its limit of time will end it.
+            return
 
     def _run(self) -> None:
         try:

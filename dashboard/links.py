@@ -39,9 +39,20 @@ FAILOVER: Final = Page(
 REPLICATION: Final = Page(
     "pages/replication.py", "Replication", "content_copy", "Where should copies of experts be?"
 )
+SQL: Final = Page("pages/sql.py", "SQL", "database", "What else is stored?")
 HEALTH: Final = Page("pages/health.py", "Health", "troubleshoot", "Can these numbers be believed?")
 
-PAGES: Final = (OVERVIEW, EXPERT_LOAD, RANKS, TRAFFIC, LATENCY, MEMORY, FAILOVER, HEALTH)
+PAGES: Final = (
+    OVERVIEW,
+    EXPERT_LOAD,
+    RANKS,
+    TRAFFIC,
+    LATENCY,
+    MEMORY,
+    FAILOVER,
+    SQL,
+    HEALTH,
+)
 """In the order of the navigation; the first is what opens without a name in the address."""
 
 

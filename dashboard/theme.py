@@ -77,3 +77,7 @@ SEQUENTIAL: Final = (
     "rgb(110, 44, 160)",
 )
 """From nothing to a lot."""
+
+SERIES_COLOR: Final = ("#2b8ad6", "#e69f00", "#009e73", "#c45a9c", "#5f7a99", "#e0480e", "#8fc1ea", "#8a95a3")
+SERIES_DASH: Final = ("solid", "dash")
+"""Lines of whatever a person asks for: told apart by colour, and by dash from the ninth on."""

@@ -23,6 +23,7 @@ EXPERT: Final = "expert"
 RANK: Final = "rank"
 SHOW: Final = "show"
 MATRIX: Final = "matrix"
+QUERY: Final = "q"
 
 WINDOW_SECONDS: Final = {
     "5m": 300,

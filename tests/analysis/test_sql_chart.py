@@ -3,7 +3,7 @@
 import pytest
 
 from moescope.analysis.sql_answer import Column, Cost, SqlAnswer, kind_of
-from moescope.analysis.sql_chart import ChartChoice, ChartKind, choose_chart, lay_out
+from moescope.analysis.sql_chart import ROWS, ChartChoice, ChartKind, choose_chart, lay_out
 
 NO_COST = Cost(None, None, None, None)
 
@@ -13,7 +13,7 @@ def answer_of(**columns):
     made = tuple(
         Column(name, type_, kind_of(type_), tuple(values)) for name, (type_, values) in columns.items()
     )
-    return SqlAnswer(made, len(made[0].values), False, "", "", NO_COST, "id")
+    return SqlAnswer(made, len(made[0].cells), False, "", "", NO_COST, "id")
 
 
 TIMES = ("DateTime64(0, 'UTC')", ["2026-01-02 03:04:00", "2026-01-02 03:05:00", "2026-01-02 03:06:00"])
@@ -38,8 +38,7 @@ TIMES = ("DateTime64(0, 'UTC')", ["2026-01-02 03:04:00", "2026-01-02 03:05:00", 
 )
 def test_columns_are_chosen_by_what_they_are(columns, choice):
     chosen = choose_chart(answer_of(**columns))
-    assert (chosen.x, chosen.y) == choice[:2]
-    assert chosen.series in {choice[2], ""}
+    assert (chosen.x, chosen.y, chosen.series) == choice
 
 
 @pytest.mark.parametrize(
@@ -94,3 +93,21 @@ def test_more_lines_than_anybody_tells_apart_are_left_out_and_counted():
     chart = lay_out(answer, ChartChoice("layer", "n", "name"))
     assert len(chart.series) == 16
     assert chart.left_out == "The first 16 of 23 lines are drawn."
+
+
+def test_rows_that_nothing_tells_apart_have_a_place_each():
+    answer = answer_of(
+        layer=("UInt16", [40, 40, 7]),
+        expert=("UInt16", [347, 347, 13]),
+        phase=("String", ["decode", "prefill", "decode"]),
+        activations=("UInt64", [79, 23, 13]),
+    )
+    choice = choose_chart(answer)
+    assert choice == ChartChoice(ROWS, "activations", "")
+    chart = lay_out(answer, choice)
+    assert chart.kind is ChartKind.BAR
+    assert chart.series[0].x == (
+        "layer 40, expert 347, decode",
+        "layer 40, expert 347, prefill",
+        "layer 7, expert 13, decode",
+    )

@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from moescope.analysis import sql_console
 from moescope.analysis.sql_answer import SqlAnswer
 from moescope.analysis.sql_console import RunningQuery
 from moescope.analysis.sql_problem import ProblemKind
@@ -45,7 +46,7 @@ def ask(dsn):
 
 def values(answer):
     assert isinstance(answer, SqlAnswer), answer
-    return {column.name: column.values for column in answer.columns}
+    return {column.name: column.cells for column in answer.columns}
 
 
 def test_numbers_keep_every_digit(ask):
@@ -183,6 +184,13 @@ def test_cancelled_query_ends_in_the_store_too(ask, dsn):
     assert query.wait(PATIENCE_SECONDS).kind is ProblemKind.CANCELLED
     while values(ask(running))["n"] != (0,):
         assert query.seconds < PATIENCE_SECONDS
+
+
+def test_query_that_nobody_waits_for_any_more_is_cancelled(dsn, monkeypatch):
+    monkeypatch.setattr(sql_console, "ABANDONED_SECONDS", 0.3)
+    query = RunningQuery(ENDLESS, Settings(dsn=dsn))
+    query._is_done.wait(PATIENCE_SECONDS)
+    assert query.outcome.kind is ProblemKind.CANCELLED
 
 
 def test_nobody_who_answers_is_told_as_such():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from moescope.analysis.computed_tokens import TokenKind, read_computed_tokens
-from moescope.analysis.expert_load import LoadScope, read_window
+from moescope.analysis.expert_load import ExpertLoadWindow, LoadScope, read_window
 from moescope.analysis.expert_weight_size import read_bytes_per_expert
 from moescope.analysis.failover import Failovers, read_failovers
 from moescope.analysis.frozen import lock, locked_float64, locked_int64
@@ -110,6 +110,45 @@ def leave_out_silent(facts: FailoverFacts) -> FailoverFacts:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedLoad:
+    """The load of one EP group, and where its experts are.
+
+    Attributes:
+        widest: the window of the phase with most layers, whose layer axis everything here has.
+        start_ms: of the first window of any phase, Unix milliseconds.
+        tokens_by_phase: int64 ``[layers, experts]``, assignments.
+    """
+
+    widest: ExpertLoadWindow
+    start_ms: int
+    tokens_by_phase: Mapping[Phase, IntArray]
+    placement: PlacementSnapshot
+
+
+def read_placed_load(
+    store: Store,
+    scopes: Sequence[LoadScope],
+    window_seconds: float,
+    settings: Settings,
+    *,
+    end_ms: int | None = None,
+) -> PlacedLoad | None:
+    """Read the load and the placement; arguments, result and errors as of :func:`read_failover_facts`."""
+    end_ms = end_ms or max(scope.end_ms for scope in scopes)
+    windows = [read_window(store, scope, window_seconds, settings, end_ms=end_ms) for scope in scopes]
+    widest = max(windows, key=lambda window: len(window.layers))
+    placement = read_placement(store, widest)
+    if placement is None:
+        return None
+    tokens = {}
+    for window in windows:
+        of_phase = np.zeros(widest.tokens.shape, dtype=np.int64)
+        of_phase[np.searchsorted(widest.layers, window.layers)] = window.tokens
+        tokens[window.scope.phase] = locked_int64(of_phase)
+    return PlacedLoad(widest, min(window.start_ms for window in windows), tokens, placement)
+
+
 def read_failover_facts(
     store: Store,
     scopes: Sequence[LoadScope],
@@ -130,21 +169,12 @@ def read_failover_facts(
     Raises:
         StoreError: the store cannot answer.
     """
-    end_ms = end_ms or max(scope.end_ms for scope in scopes)
-    windows = [read_window(store, scope, window_seconds, settings, end_ms=end_ms) for scope in scopes]
-    widest = max(windows, key=lambda window: len(window.layers))
-    placement = read_placement(store, widest)
-    if placement is None:
+    load = read_placed_load(store, scopes, window_seconds, settings, end_ms=end_ms)
+    if load is None:
         return None
-    tokens = {}
-    for window in windows:
-        of_phase = np.zeros(widest.tokens.shape, dtype=np.int64)
-        of_phase[np.searchsorted(widest.layers, window.layers)] = window.tokens
-        tokens[window.scope.phase] = locked_int64(of_phase)
+    widest, placement, tokens = load.widest, load.placement, load.tokens_by_phase
     scope = widest.scope
-    span = span_between(
-        scope.service, scope.ep_group, min(window.start_ms for window in windows), widest.end_ms
-    )
+    span = span_between(scope.service, scope.ep_group, load.start_ms, widest.end_ms)
     hosts = read_hosts(store, span)
     sizes = read_bytes_per_expert(store, scope, widest.layers, until_ms=span.end_ms)
     own, per_engine = _own_share(store, span, placement)

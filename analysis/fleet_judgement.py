@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,11 +11,12 @@ import numpy as np
 
 from moescope.analysis.assessment import LoadAssessment, read_assessment
 from moescope.analysis.expert_load import LoadScope, list_scopes
+from moescope.analysis.fleet_looks import FOUND_BY_LOOKS
 from moescope.analysis.hot_experts import HotExpert
 from moescope.analysis.imbalance import Imbalance, Verdict
 from moescope.analysis.placement import PlacementSnapshot
 from moescope.analysis.quality import Quality, read_quality
-from moescope.analysis.store import Store, open_store
+from moescope.analysis.store import Store
 from moescope.schemas.fleet import FindingCount, FindingKind, FleetJudgement, LayerBalance, ListedExpert
 from moescope.schemas.records import FloatArray
 from moescope.schemas.settings import Settings
@@ -25,50 +25,10 @@ MAX_SCOPES: Final = 64
 """EP groups and phases that one judgement takes on, the newest of all."""
 
 _MS: Final = 1000
-_OF_A_CLOSER_LOOK: Final = frozenset(
-    (FindingKind.STRAGGLER, FindingKind.POOL_FULL, FindingKind.POOL_FILLING, FindingKind.FAILOVER_UNCOVERED)
-)
-
-
-class FleetJudge:
-    """Reads a store and says how each EP group is that sends windows now. For one thread.
-
-    Args:
-        dsn: of the store; opened at the first judgement, and again after it went away.
-        settings: ``fleet_page_*`` and the thresholds of the analysis.
-        clock_ms: Unix milliseconds.
-    """
-
-    def __init__(
-        self,
-        dsn: str,
-        settings: Settings,
-        *,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        self._dsn = dsn
-        self._settings = settings
-        self._clock_ms = clock_ms
-        self._store: Store | None = None
-
-    def judge(self) -> FleetJudgement:
-        """Say what is to be said now.
-
-        Raises:
-            StoreError: the store cannot answer.
-        """
-        if self._store is None:
-            self._store = open_store(self._dsn)
-        return judge_fleet(self._store, self._settings, now_ms=self._clock_ms())
-
-    def close(self) -> None:
-        """Let go of the store."""
-        if self._store is not None:
-            self._store.close()
 
 
 def judge_fleet(store: Store, settings: Settings, *, now_ms: int) -> FleetJudgement:
-    """Judge every EP group and phase whose newest window is not too old to be on a page.
+    """Judge every EP group and phase whose newest window is not too old to be on a page, closer looks apart.
 
     Raises:
         StoreError: the store cannot answer.
@@ -183,5 +143,5 @@ def _count_findings(views: Sequence[_View], quality: Quality, oldest_ms: float) 
         FindingCount(service, ep_group, kind, counts[kind])
         for (service, ep_group), counts in sorted(found.items())
         for kind in FindingKind
-        if kind not in _OF_A_CLOSER_LOOK
+        if kind not in FOUND_BY_LOOKS
     )

@@ -54,10 +54,16 @@ def list_memory_findings(
     memory: PoolMemory, forecasts: Sequence[PoolForecast], span: Span, settings: Settings
 ) -> tuple[Finding, ...]:
     """Say which pools are full, and which will be within the settings' time at their growth."""
-    soon = [one for one in forecasts if one.seconds <= settings.memory_forecast_seconds]
+    return (*_full(memory.full, span, settings), *_soon(fill_soon(memory, forecasts, settings), span))
+
+
+def fill_soon(
+    memory: PoolMemory, forecasts: Sequence[PoolForecast], settings: Settings
+) -> tuple[PoolForecast, ...]:
+    """Of the forecasts, those of pools that will be full within the settings' time, and are not yet."""
     full = {(one.rank, one.pool) for one in memory.full}
-    soon = [one for one in soon if (one.ranks[0], one.pool) not in full]
-    return (*_full(memory.full, span, settings), *_soon(soon, span))
+    soon = (one for one in forecasts if one.seconds <= settings.memory_forecast_seconds)
+    return tuple(one for one in soon if (one.ranks[0], one.pool) not in full)
 
 
 def _full(pools: Sequence[FullPool], span: Span, settings: Settings) -> Iterator[Finding]:

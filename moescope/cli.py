@@ -106,7 +106,7 @@ def serve(
     def open_judge(store_dsn: str) -> Any:
         # In the background: the ports answer before the analysis is loaded.
         try:
-            from moescope.analysis.fleet_judgement import FleetJudge
+            from moescope.analysis.fleet_judge import FleetJudge
         except ModuleNotFoundError as error:
             raise missing_extra(error, "the analysis", "server") from None
         return FleetJudge(store_dsn, settings)

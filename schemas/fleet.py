@@ -30,6 +30,15 @@ class FindingKind(StrEnum):
     FAILOVER_UNCOVERED = "failover_uncovered"
 
 
+class LookKind(StrEnum):
+    """A closer look at an EP group: too dear to be taken with every judgement."""
+
+    STRAGGLERS = "stragglers"
+    MEMORY = "memory"
+    FAILOVER = "failover"
+    REPLAN = "replan"
+
+
 @dataclass(frozen=True, slots=True)
 class LayerBalance:
     """The balance of one EP group in one phase.
@@ -142,12 +151,21 @@ class FindingCount:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAge:
+    """How long ago the oldest look of a kind was taken, of those that a judgement tells of."""
+
+    kind: LookKind
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class FleetJudgement:
     """Everything that the analysis says now.
 
     Attributes:
         hot_experts: the most harmful of all deployments first.
         pool_ends: at most one of each pool of an EP group.
+        look_ages: of what closer looks found: awaited, pool ends, covers, replans and their findings.
         left_out: EP groups and phases beyond what one judgement takes on.
     """
 
@@ -158,4 +176,5 @@ class FleetJudgement:
     covers: tuple[GroupCover, ...] = ()
     replans: tuple[ReplanGain, ...] = ()
     findings: tuple[FindingCount, ...] = ()
+    look_ages: tuple[LookAge, ...] = ()
     left_out: int = 0

@@ -97,6 +97,12 @@ class Settings:
     fleet_page_interval_seconds: float = _setting(
         15.0, low=1, help="Time between two judgements of the fleet on /metrics, at least."
     )
+    fleet_page_look_seconds: float = _setting(
+        60.0,
+        low=1,
+        help="Time between two looks at the stragglers, memory and failover of an EP group on /metrics, at "
+        "least; ten times that between two searches for experts to move.",
+    )
     fleet_page_window_seconds: float = _setting(
         300.0, low=10, help="How far back imbalance and hot experts on /metrics look."
     )

@@ -18,7 +18,7 @@ from moescope.exporters.prometheus_counts import PageCounts
 from moescope.exporters.prometheus_judgement import contract_family, judged_families
 from moescope.exporters.prometheus_state import FamilyState
 from moescope.schemas.errors import MissingExtraError
-from moescope.schemas.fleet import FleetJudgement
+from moescope.schemas.fleet import FleetJudgement, LookKind
 from moescope.schemas.settings import Settings
 from moescope.server.own_metrics import OwnMetrics
 from moescope.server.page_windows import LeftOut, PageWindows
@@ -38,6 +38,9 @@ class Judge(Protocol):
 
     def judge(self) -> FleetJudgement:
         """Say what is to be said of every EP group now."""
+
+    def look_closer(self) -> LookKind | None:
+        """Look closer at one EP group, for the judgements to come; None where no look is due."""
 
     def close(self) -> None:
         """Let go of the store."""
@@ -71,7 +74,7 @@ class FleetPage:
         self._added_lock = threading.Lock()
         self._judgement = FleetJudgement()
         self._judged_at = time.monotonic()
-        self._is_failing = False
+        self._failing: set[str] = set()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         metrics.watch_judgement(self._age_seconds)
@@ -94,6 +97,8 @@ class FleetPage:
     def render(self) -> bytes:
         """Return the page as it is now, in Prometheus's text format."""
         families = self._families()
+        for one in self._judgement.look_ages:
+            self._metrics.fleet_look_age.labels(one.kind.value).set(one.seconds + self._age_seconds())
         self._metrics.fleet_series.set(sum(family.num_series for family in families))
         return render_page(families)
 
@@ -117,35 +122,61 @@ class FleetPage:
             _LOG.warning("/metrics says nothing of imbalance and hot experts: %s", error)
             return
         try:
-            while not self._stop.is_set():
-                started = time.monotonic()
+            self._judge_and_look(judge)
+        finally:
+            judge.close()
+
+    def _judge_and_look(self, judge: Judge) -> None:
+        """Judge on a beat of its own; between two judgements take a closer look, if one is due."""
+        interval = self._settings.fleet_page_interval_seconds
+        judge_at = look_at = time.monotonic()
+        while not self._stop.is_set():
+            started = time.monotonic()
+            if started >= judge_at:
                 self._judge_once(judge)
                 seconds = time.monotonic() - started
                 self._metrics.fleet_judgement_seconds.set(seconds)
-                self._stop.wait(max(self._settings.fleet_page_interval_seconds, _MIN_IDLE_PART * seconds))
-        finally:
-            judge.close()
+                judge_at = started + seconds + max(interval, _MIN_IDLE_PART * seconds)
+            elif started >= look_at:
+                has_looked = self._look_once(judge)
+                seconds = time.monotonic() - started
+                look_at = started + (1 + _MIN_IDLE_PART) * seconds if has_looked else judge_at
+            self._stop.wait(max(min(judge_at, look_at) - time.monotonic(), 0))
 
     def _judge_once(self, judge: Judge) -> None:
         try:
             judgement = judge.judge()
         except Exception as error:
-            if self._stop.is_set():
-                return
-            self._metrics.fleet_judgement_failures.inc()
-            if not self._is_failing:
-                _LOG.warning(
-                    "the Prometheus page keeps what the analysis said %.0f s ago: %s",
-                    self._age_seconds(),
-                    str(error) or type(error).__name__,
-                )
-            self._is_failing = True
+            self._note_failure(error, "judge", f"what the analysis said {self._age_seconds():.0f} s ago")
             return
-        if self._is_failing:
+        if "judge" in self._failing:
             _LOG.info("the Prometheus page has the analysis again")
-        self._is_failing = False
+        self._failing.discard("judge")
         self._judgement, self._judged_at = judgement, time.monotonic()
         self._metrics.fleet_groups_left_out.set(judgement.left_out)
+
+    def _look_once(self, judge: Judge) -> bool:
+        """Whether a look was due and could be taken."""
+        started = time.monotonic()
+        try:
+            kind = judge.look_closer()
+        except Exception as error:
+            self._note_failure(error, "look", "what an earlier closer look found")
+            return False
+        if kind is None:
+            return False
+        self._failing.discard("look")
+        self._metrics.fleet_look_seconds.labels(kind.value).set(time.monotonic() - started)
+        return True
+
+    def _note_failure(self, error: Exception, step: str, kept: str) -> None:
+        """Count it; say it once for as long as it lasts."""
+        if self._stop.is_set():
+            return
+        self._metrics.fleet_judgement_failures.inc()
+        if step not in self._failing:
+            _LOG.warning("the Prometheus page keeps %s: %s", kept, str(error) or type(error).__name__)
+        self._failing.add(step)
 
     def _families(self) -> tuple[FamilyState, ...]:
         judgement = self._judgement

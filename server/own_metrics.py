@@ -115,6 +115,19 @@ class OwnMetrics:
             "Times that the analysis could not say how the fleet is; the page keeps what it said before.",
             registry=self.registry,
         )
+        self.fleet_look_age = Gauge(
+            "moescope_fleet_look_age_seconds",
+            "Time since the oldest closer look that this page tells of was taken, by what was looked at "
+            "(stragglers, memory, failover, replan); each EP group has its turn.",
+            ["look"],
+            registry=self.registry,
+        )
+        self.fleet_look_seconds = Gauge(
+            "moescope_fleet_look_duration_seconds",
+            "Time that the newest closer look at one EP group took, by what was looked at.",
+            ["look"],
+            registry=self.registry,
+        )
         self.fleet_groups_left_out = Gauge(
             "moescope_fleet_groups_left_out",
             "EP groups and phases beyond what one judgement takes on.",

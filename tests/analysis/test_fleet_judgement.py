@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from moescope.analysis import report
-from moescope.analysis.fleet_judgement import FleetJudge, _count_findings, judge_fleet
+from moescope.analysis.fleet_judge import FleetJudge
+from moescope.analysis.fleet_judgement import _count_findings, judge_fleet
+from moescope.analysis.fleet_looks import FOUND_BY_LOOKS
 from moescope.analysis.quality import HealthState, InstanceHealth, judge_quality
 from moescope.schemas.attributes import Component, Phase
 from moescope.schemas.errors import StoreUnavailableError
-from moescope.schemas.fleet import FindingKind
+from moescope.schemas.fleet import FindingKind, LookKind
 from moescope.schemas.settings import Settings
 from tests.analysis.known_workloads import KnownFleet
 
@@ -83,7 +85,7 @@ def test_every_kind_of_finding_is_told_of_every_group_with_its_number(judgement)
     groups = {(one.service, one.ep_group) for one in judgement.findings}
 
     assert groups == {("hot", "0"), ("even", "blue")}
-    assert len(judgement.findings) == 2 * 8
+    assert len(judgement.findings) == 2 * len(set(FindingKind) - FOUND_BY_LOOKS)
     assert count(judgement, FindingKind.LAYER_IMBALANCED, "hot") == 1
     assert count(judgement, FindingKind.EXPERT_HARMFUL, "hot") >= 1
     assert sum(one.count for one in judgement.findings if one.service == "even") == 0
@@ -137,6 +139,22 @@ def test_group_of_which_nothing_is_heard_any_more_is_not_judged(judgement):
     services = {one.service for one in (*judgement.balances, *judgement.findings)}
 
     assert "gone" not in services
+
+
+def test_judge_tells_what_closer_looks_found_once_they_were_taken(store, end_s, monkeypatch):
+    monkeypatch.setattr("moescope.analysis.fleet_judge.open_store", lambda dsn: store)
+    judge = FleetJudge("", SETTINGS, clock_ms=lambda: end_s * 1000)
+    assert judge.look_closer() is None, "no group is known yet"
+    assert {one.kind for one in judge.judge().findings} == set(FindingKind) - FOUND_BY_LOOKS
+
+    for _ in range(2 * len(LookKind)):
+        assert judge.look_closer() is not None
+    assert judge.look_closer() is None
+    told = judge.judge()
+    assert {(one.service, one.uncovered_share) for one in told.covers} == {("hot", 1.0), ("even", 1.0)}
+    assert {(one.service, one.kind, one.count) for one in told.findings if one.kind in FOUND_BY_LOOKS} == {
+        (service, FindingKind.FAILOVER_UNCOVERED, 0) for service in ("hot", "even")
+    }, "of waits and memory nothing is stored"
 
 
 def test_layer_with_too_few_tokens_has_a_ratio_and_no_net_one(store, end_s):

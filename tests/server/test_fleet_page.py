@@ -1,5 +1,6 @@
 """The fleet's part of a running server's metrics page."""
 
+import dataclasses
 import threading
 import time
 
@@ -10,7 +11,15 @@ from moescope.exporters.otlp_wire import OtlpPacker
 from moescope.schemas import metrics as m
 from moescope.schemas.attributes import EXCLUDED, PHASE, Phase
 from moescope.schemas.errors import MissingExtraError, StoreUnavailableError
-from moescope.schemas.fleet import FindingCount, FindingKind, FleetJudgement, LayerBalance
+from moescope.schemas.fleet import (
+    AwaitedRank,
+    FindingCount,
+    FindingKind,
+    FleetJudgement,
+    LayerBalance,
+    LookAge,
+    LookKind,
+)
 from moescope.schemas.records import Measurement, Window
 from moescope.schemas.settings import Settings
 from moescope.server.fleet_page import FleetPage
@@ -37,7 +46,10 @@ class FakeJudge:
 
     def __init__(self) -> None:
         self.dsns: list[str] = []
+        self.judgement = JUDGEMENT
         self.error: Exception | None = None
+        self.look_error: Exception | None = None
+        self.looks: list[LookKind] = []
         self.gate = threading.Event()
         self.gate.set()
         self.judged = threading.Semaphore(0)
@@ -52,9 +64,14 @@ class FakeJudge:
             assert self.gate.wait(30)
             if self.error is not None:
                 raise self.error
-            return JUDGEMENT
+            return self.judgement
         finally:
             self.judged.release()
+
+    def look_closer(self) -> LookKind | None:
+        if self.look_error is not None:
+            raise self.look_error
+        return self.looks.pop() if self.looks else None
 
     def close(self) -> None:
         self.closed.set()
@@ -139,6 +156,40 @@ def test_failure_is_counted_and_the_page_keeps_what_was_said_before(make_server,
 
     assert "moe_layer_imbalance_ratio{" in server.page()
     assert value_of(server.page(), "moescope_fleet_judgement_age_seconds") > 0
+
+
+def test_closer_looks_are_taken_between_judgements_and_say_how_old_they_are(make_server, judge):
+    judge.looks = [LookKind.REPLAN, LookKind.STRAGGLERS]
+    judge.judgement = dataclasses.replace(
+        JUDGEMENT,
+        awaited=(AwaitedRank("fleet", "0", 5, "slow_rank", 3.7),),
+        look_ages=(LookAge(LookKind.STRAGGLERS, 79.0),),
+    )
+    server = make_server(open_judge=judge.open, fleet_page_interval_seconds=1)
+    labels = '{ep_group="0",ep_rank="5",kind="slow_rank",service="fleet"}'
+    eventually(server, "moe_straggler_ratio" + labels, 3.7)
+
+    assert 79 <= value_of(server.page(), 'moescope_fleet_look_age_seconds{look="stragglers"}') < 110
+    assert judge.judged.acquire(timeout=30)
+    assert judge.judged.acquire(timeout=30)
+    page = server.page()
+    assert judge.looks == []
+    for kind in ("stragglers", "replan"):
+        assert value_of(page, f'moescope_fleet_look_duration_seconds{{look="{kind}"}}') >= 0
+
+
+def test_a_look_that_fails_is_counted_and_does_not_keep_the_page_from_its_judgements(
+    make_server, judge, caplog
+):
+    judge.look_error = StoreUnavailableError("nobody answers")
+    server = make_server(open_judge=judge.open, fleet_page_interval_seconds=1)
+    for _ in range(3):
+        assert judge.judged.acquire(timeout=30)
+
+    page = server.page()
+    assert value_of(page, "moescope_fleet_judgement_failures_total") >= 2
+    assert "moe_layer_imbalance_ratio{" in page
+    assert caplog.text.count("keeps what an earlier closer look found: nobody answers") == 1
 
 
 def test_scrape_never_waits_for_the_analysis(make_server, judge):

@@ -39,6 +39,7 @@ FAILOVER: Final = Page(
 REPLICATION: Final = Page(
     "pages/replication.py", "Replication", "content_copy", "Where should copies of experts be?"
 )
+ALERTS: Final = Page("pages/alerts.py", "Alerts", "notifications", "What fires, and what is to be done?")
 SQL: Final = Page("pages/sql.py", "SQL", "database", "What else is stored?")
 HEALTH: Final = Page("pages/health.py", "Health", "troubleshoot", "Can these numbers be believed?")
 
@@ -50,6 +51,7 @@ PAGES: Final = (
     LATENCY,
     MEMORY,
     FAILOVER,
+    ALERTS,
     SQL,
     HEALTH,
 )

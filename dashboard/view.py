@@ -24,6 +24,7 @@ RANK: Final = "rank"
 SHOW: Final = "show"
 MATRIX: Final = "matrix"
 QUERY: Final = "q"
+RUNBOOK: Final = "runbook"
 
 WINDOW_SECONDS: Final = {
     "5m": 300,

@@ -27,6 +27,7 @@
     │   └── RequestTooLargeError   a request body beyond the settings' limit
     ├── UnauthenticatedError       a request without the token that the server asks for
     ├── PageError                  an engine's /metrics page that cannot be read; worth trying again
+    ├── AlertSourceError           who evaluates alert rules gives no answer; worth trying again
     └── EngineNotSupportedError    an engine version or kernel that the hook does not understand
 """
 
@@ -173,6 +174,16 @@ class PageError(MoescopeError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class AlertSourceError(MoescopeError):
+    """Who evaluates alert rules, or an Alertmanager, gives no answer. Worth trying again."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class EngineNotSupportedError(MoescopeError):

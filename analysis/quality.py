@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from moescope.analysis.expert_load import from_ms
+from moescope.analysis.process_identity import find_shared_ids, measure_clock_leads
 from moescope.analysis.store import Store
 from moescope.analysis.vocabulary import known_rows
 from moescope.schemas.attributes import Component
@@ -86,6 +87,8 @@ class Quality:
         not_conserved: assignments do not match tokens × top-k × layers.
         export_failures: export attempts that were not acknowledged, over all processes; nothing is lost by
             one.
+        sharing_id: ranks that report under one instance id at the same time, id by id.
+        clock_leads: ranks whose clock is ahead of their EP group's, and by how many seconds.
     """
 
     instances: tuple[InstanceHealth, ...]
@@ -95,12 +98,15 @@ class Quality:
     without_counts: tuple[InstanceHealth, ...]
     not_conserved: tuple[InstanceHealth, ...]
     export_failures: int
+    sharing_id: tuple[tuple[InstanceHealth, ...], ...] = ()
+    clock_leads: tuple[tuple[InstanceHealth, float], ...] = ()
 
     @property
     def is_believable(self) -> bool:
-        """Whether something reports, and all that report add up."""
-        wrong = self.silent or self.silent_others or self.without_counts or self.not_conserved
-        return not wrong and any(one.state is HealthState.OK for one in self.instances)
+        """Whether something reports, all that report add up, and who counted what and when is clear."""
+        wrong = (self.silent, self.silent_others, self.without_counts, self.not_conserved)
+        unclear = (self.sharing_id, self.clock_leads)
+        return not any((*wrong, *unclear)) and any(one.state is HealthState.OK for one in self.instances)
 
     @property
     def last_ms(self) -> int | None:
@@ -133,14 +139,17 @@ def judge_quality(instances: Sequence[InstanceHealth]) -> Quality:
     """Sort processes by what is wrong with them."""
     newest = _newest_of_each(instances)
     silent = [one for one in newest if one.state is HealthState.SILENT]
+    reporting = tuple(one for one in newest if one.is_rank and one.state not in _GONE)
     return Quality(
         tuple(instances),
-        tuple(one for one in newest if one.is_rank and one.state not in _GONE),
+        reporting,
         tuple(one for one in silent if one.is_rank),
         tuple(one for one in silent if not one.is_rank),
         tuple(one for one in instances if one.state is HealthState.NO_COUNTS),
         tuple(one for one in instances if one.state is HealthState.NOT_CONSERVED),
         sum(one.export_failures for one in instances),
+        find_shared_ids(reporting),
+        measure_clock_leads(reporting),
     )
 
 

@@ -31,6 +31,10 @@ def list_quality_findings(quality: Quality) -> Iterator[Finding]:
         yield _about_ranks(quality.without_counts, "counting no experts although tokens are scheduled")
     if quality.not_conserved:
         yield _not_conserved(quality.not_conserved)
+    for shared in quality.sharing_id:
+        yield _shared_id(shared)
+    for one, lead in quality.clock_leads:
+        yield _clock_ahead(one, lead)
     if quality.export_failures:
         yield Finding(
             Severity.NOTE,
@@ -59,6 +63,31 @@ def _not_conserved(instances: Sequence[InstanceHealth]) -> Finding:
     expected = sum(one.expected_assignments for one in instances)
     off = f"{words.integer(abs(missing))} assignments ({words.percent(abs(missing) / max(expected, 1))})"
     return _about_ranks(instances, f"off by {off}, {'too few' if missing > 0 else 'too many'}")
+
+
+def _shared_id(these: Sequence[InstanceHealth]) -> Finding:
+    first = these[0]
+    ranks = words.listed("rank", sorted({one.ep_rank for one in these}))
+    return Finding(
+        Severity.PROBLEM,
+        f"{ranks} of {first.service} report under one instance id.",
+        f"Both say that they are {first.instance}: what one of them counts can pass for the other's. Give "
+        "each process a `service.instance.id` of its own; without one in `OTEL_RESOURCE_ATTRIBUTES` moescope "
+        "makes it.",
+        _BEFORE_ALL,
+        first.service,
+    )
+
+
+def _clock_ahead(one: InstanceHealth, lead: float) -> Finding:
+    return Finding(
+        Severity.PROBLEM,
+        f"The clock of rank {one.ep_rank} of {one.service} is about {words.duration(lead)} ahead.",
+        "Its newest window ends so long after those of most of its EP group; what it counted stands beside "
+        "another time of theirs. Synchronise its host's clock (NTP or PTP).",
+        _BEFORE_ALL,
+        one.service,
+    )
 
 
 def _about_ranks(

@@ -38,7 +38,9 @@ class QualityReport:
         summary = (
             f"{words.count(len(q.reporting), 'rank')} reporting, {len(q.silent)} silent, "
             f"{len(q.without_counts)} without counts, {len(q.not_conserved)} not conserved; "
-            f"{words.count(q.export_failures, 'refused export')}. "
+            f"{words.count(q.export_failures, 'refused export')}, "
+            f"{words.count(len(q.sharing_id), 'shared instance id')}, "
+            f"{words.count(len(q.clock_leads), 'clock')} ahead. "
             "Missing: tokens × top-k × layers − counted; a step under way may be missing for one window."
         )
         rows = [_health_row(one) for one in sorted(q.instances, key=_worst_first)]
@@ -54,6 +56,8 @@ class QualityReport:
             "without_counts": len(q.without_counts),
             "not_conserved": len(q.not_conserved),
             "export_failures": q.export_failures,
+            "sharing_id": sum(len(these) for these in q.sharing_id),
+            "clocks_ahead": len(q.clock_leads),
             "instances": [_health_dict(one) for one in q.instances],
         }
 

@@ -21,6 +21,9 @@ from moescope.schemas.settings import Settings
 _QUICK_SLOTS: Final = 200_000
 """Layers times slots of a rank squared that may change in a quick look: a page is waiting for it."""
 
+_NOTABLE_SHARE: Final = 0.1
+"""Worth a note: so much of the load went to other experts, though no move of experts would win by it."""
+
 
 def read_replan_findings(
     store: Store, assessments: Sequence[LoadAssessment], settings: Settings
@@ -33,15 +36,22 @@ def read_replan_findings(
     names_group = len({one.window.scope.ep_group for one in assessments}) > 1
     found = []
     for assessment in assessments:
-        if most_regret(assessment) < settings.replan_min_gain:
-            continue
         change = read_change(store, assessment, settings)
         if change is None or not change.drift.is_significant.any():
             continue
-        regret = regret_placement(assessment, max_layers=_quick_layers(assessment))
+        regret = None
+        if most_regret(assessment) >= settings.replan_min_gain:
+            regret = regret_placement(assessment, max_layers=_quick_layers(assessment))
         if regret is not None and regret.mean >= settings.replan_min_gain:
             found.append(describe_replan(assessment, change, regret, settings, names_group=names_group))
+        elif share_moved(change.drift) >= _NOTABLE_SHARE:
+            found.append(_describe_drift(assessment, change, names_group=names_group))
     return tuple(found)
+
+
+def share_moved(drift: Drift) -> float:
+    """Part of the assignments that went to other experts, net of noise, averaged over the layers."""
+    return float(np.nan_to_num(drift.net_variation, nan=0.0).mean())
 
 
 def most_regret(assessment: LoadAssessment) -> float:
@@ -79,6 +89,22 @@ def describe_replan(
         regret.mean,
         *(scope.service, scope.ep_group, scope.phase),
         layer=int(assessment.window.layers[regret.regret.argmax()]),
+    )
+
+
+def _describe_drift(assessment: LoadAssessment, change: LoadChange, *, names_group: bool) -> Finding:
+    scope = assessment.window.scope
+    group = f", EP group {scope.ep_group}" if names_group else ""
+    became = "rose" if change.worsening >= 0 else "fell"
+    return Finding(
+        Severity.NOTE,
+        f"{scope.phase.value.capitalize()}{group}: {words.percent(share_moved(change.drift))} of the "
+        f"assignments went to other experts than in the {words.duration(change.seconds)} before.",
+        f"{_moved(assessment, change.drift, words.duration(change.seconds))} Requests are about something "
+        f"else; the placement still fits: max / mean {became} by {abs(change.worsening):.2f} a layer.",
+        share_moved(change.drift),
+        *(scope.service, scope.ep_group, scope.phase),
+        layer=int(assessment.window.layers[np.nan_to_num(change.drift.net_variation).argmax()]),
     )
 
 

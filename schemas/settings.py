@@ -260,6 +260,12 @@ class Settings:
         high=1,
         help="Share of an EP group's traffic whose experts one rank may take with it before a report fails.",
     )
+    prefix_cache_fall_ratio: float = _setting(
+        0.5,
+        low=0,
+        high=1,
+        help="A prefix cache that finds less than this part of what it found before is a finding.",
+    )
     memory_full_ratio: float = _setting(
         0.95, low=0, high=1, help="A memory pool that can grow is full above this share of its limit."
     )

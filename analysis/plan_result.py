@@ -83,6 +83,16 @@ class PlanResult:
         return balance_ratio(self.tokens, self.placement)
 
     @cached_property
+    def rank_load_before(self) -> FloatArray:
+        """Load of each rank as it is, in multiples of its layer's mean: float64 ``[layers, ranks]``."""
+        return _times_mean(rank_loads(self.tokens, self.before))
+
+    @cached_property
+    def rank_load_after(self) -> FloatArray:
+        """Load of each rank with the plan, in multiples of its layer's mean: float64 ``[layers, ranks]``."""
+        return _times_mean(rank_loads(self.tokens, self.placement))
+
+    @cached_property
     def moved(self) -> IntArray:
         """Copies that each rank must receive: int64 ``[layers, ranks]``."""
         moved: IntArray = find_moves(self.before, self.placement).sum(axis=2)
@@ -143,3 +153,10 @@ class PlanResult:
         held = placement.replicas_per_rank_layer_expert().sum(axis=2)
         memory: FloatArray = held @ self.bytes_per_expert
         return memory
+
+
+def _times_mean(loads: FloatArray) -> FloatArray:
+    """Each layer's loads over their mean; 1 in a layer without load."""
+    mean = loads.mean(axis=1, keepdims=True)
+    ratios: FloatArray = np.divide(loads, mean, out=np.ones(loads.shape), where=mean > 0)
+    return ratios

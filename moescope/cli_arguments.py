@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -46,6 +47,24 @@ def parse_window(text: str | float) -> float:
     if not seconds:
         raise typer.BadParameter(f"{text!r} looks back over nothing; write 90s, 15m, 6h or 2d")
     return seconds
+
+
+def parse_time(text: str | int) -> int:
+    """Read a point in time: ``2026-03-01T12:30:00Z``, with another offset, or UTC where none is written.
+
+    Returns:
+        Unix milliseconds.
+
+    Raises:
+        typer.BadParameter: the text is no point in time.
+    """
+    try:
+        moment = datetime.fromisoformat(str(text).strip())
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no point in time; write 2026-03-01T12:30:00Z") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def parse_contexts(texts: Iterable[str]) -> tuple[int, ...]:

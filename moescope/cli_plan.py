@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from moescope.cli_arguments import Dsn, Json, Service, missing_extra, parse_duration, parse_window, text_width
+from moescope.cli_arguments import (
+    Dsn,
+    Json,
+    Service,
+    missing_extra,
+    parse_duration,
+    parse_time,
+    parse_window,
+    text_width,
+)
 from moescope.cli_progress import WindowProgress
 from moescope.schemas.settings import load_settings
 
@@ -18,6 +27,15 @@ def plan(
         float,
         typer.Option(parser=parse_window, metavar="TIME", help="How far to look back.", show_default="1h"),
     ] = 3600.0,
+    until: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_time,
+            metavar="TIME",
+            help="Look back from then, as in 2026-03-01T12:30:00Z.",
+            show_default="what is newest",
+        ),
+    ] = None,
     windows: Annotated[
         int | None,
         typer.Option(
@@ -110,6 +128,7 @@ def plan(
             load_settings(dsn=dsn),
             command.Options(
                 window_seconds=window,
+                until_ms=until,
                 windows=windows,
                 service=service,
                 ep_group=ep_group,

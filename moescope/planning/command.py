@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,12 +19,11 @@ from moescope.planning.load import PlanLoad
 from moescope.planning.make import Progress, make_plan
 from moescope.planning.output import render_plan, say_next_step, write_file
 from moescope.planning.request import OutputFormat, PlanRequest
-from moescope.planning.stored_load import Whose, read_stored_load
+from moescope.planning.stored_load import STORED_WINDOWS, Whose, read_stored_load, seconds_of_each
 from moescope.schemas.attributes import Phase
 from moescope.schemas.errors import UsageError
 from moescope.schemas.settings import Settings
 
-_STORED_WINDOWS: Final = 6
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
@@ -33,6 +32,7 @@ class Options:
     """The options of ``moescope plan`` as they were written."""
 
     window_seconds: float
+    until_ms: int | None
     windows: int | None
     service: str | None
     ep_group: str | None
@@ -146,18 +146,20 @@ def _read_load(settings: Settings, options: Options) -> PlanLoad:
         ep_group=options.ep_group,
         phase=None if options.phase is None else _word(Phase, "--phase", options.phase).value,
     )
-    count = options.windows or _STORED_WINDOWS
-    seconds = max(60.0, options.window_seconds / count // 60 * 60)
+    count = options.windows or STORED_WINDOWS
+    seconds = seconds_of_each(options.window_seconds, count)
     store = open_store(settings.dsn)
     try:
-        return read_stored_load(store, settings, whose, window_seconds=seconds, count=count)
+        return read_stored_load(
+            store, settings, whose, window_seconds=seconds, count=count, end_ms=options.until_ms
+        )
     finally:
         store.close()
 
 
 def _refuse_store_options(options: Options) -> None:
-    for name in ("service", "ep_group", "phase"):
-        if getattr(options, name) is not None:
+    for name in ("service", "ep_group", "phase", "until"):
+        if getattr(options, "until_ms" if name == "until" else name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} is for a store; leave it out with --from-counts")
 
 

@@ -28,6 +28,7 @@ class PlanLoad:
         current: what the engine serves from, on these layers; None where nobody knows.
         bytes_per_expert: float64 ``[layers]``, bytes of one copy; None where nobody knows.
         nodes: nodes that the ranks live on; None where nobody knows.
+        end_ms: end of the last window, Unix milliseconds; None where the source knows no time.
         notes: sentences that belong under the answer.
     """
 
@@ -40,6 +41,7 @@ class PlanLoad:
     current: Placement | None = None
     bytes_per_expert: FloatArray | None = None
     nodes: int | None = None
+    end_ms: int | None = None
     notes: tuple[str, ...] = ()
 
     @property

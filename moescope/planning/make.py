@@ -31,19 +31,23 @@ _SMALL_SHARE: Final = 0.05
 """Part of the experts that a re-plan may move to be shown beside a plan that moves more."""
 
 
-def make_plan(load: PlanLoad, request: PlanRequest, progress: Progress) -> PlanResult:
+def make_plan(
+    load: PlanLoad, request: PlanRequest, progress: Progress, *, is_weighed: bool = True
+) -> PlanResult:
     """Plan the copies of a load's experts.
 
     Args:
         load: of one window or several.
         request: what is asked of the plan.
-        progress: told what is being done, how much of it is done, and how much there is.
+        progress: told what is being done, how much of it is done, and how much there is; what it raises
+            ends the planning.
+        is_weighed: whether the plan is tested on the past and set beside others; its placement is the same.
 
     Raises:
         UsageError: rules that no plan can keep, or something that must be said and is not.
     """
     load = group_windows(load, request.windows)
-    return _Making(load, request, find_start(load, request), progress).make()
+    return _Making(load, request, find_start(load, request), progress, is_weighed).make()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +56,7 @@ class _Making:
     request: PlanRequest
     start: Start
     progress: Progress
+    is_weighed: bool
 
     def make(self) -> PlanResult:
         wanted = choose_load(self.load)
@@ -180,7 +185,7 @@ class _Making:
     def _backtest(self, rules: PlanRules) -> Backtest | None:
         """Plan on each window as on the last one, with a share of the time for each."""
         pairs = len(self.load.tokens) - 1
-        if pairs < 1 or not self.load.is_counts:
+        if pairs < 1 or not self.load.is_counts or not self.is_weighed:
             return None
         quick = replace(rules, time_budget_seconds=rules.time_budget_seconds / pairs)
         return backtest(
@@ -197,7 +202,7 @@ class _Making:
 
     def _small_change(self, tokens: FloatArray, planned: Placement) -> SmallChange | None:
         """A few moves instead, where the plan moves many and what is there is known."""
-        if self.request.max_moved is not None or not self.start.is_known:
+        if self.request.max_moved is not None or not self.start.is_known or not self.is_weighed:
             return None
         few = replan(
             tokens,

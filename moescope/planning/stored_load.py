@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -21,6 +22,9 @@ from moescope.schemas.records import FloatArray, IntArray
 from moescope.schemas.settings import Settings
 from moescope.schemas.topology import Placement, place_replicas
 
+STORED_WINDOWS: Final = 6
+"""So many parts of the time looked back over: enough to forecast and to back-test."""
+
 _MS: Final = 1000
 
 
@@ -34,18 +38,31 @@ class Whose:
 
 
 def read_stored_load(
-    store: Store, settings: Settings, whose: Whose, *, window_seconds: float, count: int
+    store: Store,
+    settings: Settings,
+    whose: Whose,
+    *,
+    window_seconds: float,
+    count: int,
+    end_ms: int | None = None,
 ) -> PlanLoad:
     """Read the last windows of one EP group, with its placement, the size of its experts and its nodes.
 
-    Without a phase, prefill and decode are added: they share one placement.
+    Without a phase, prefill and decode are added: they share one placement. The windows end at ``end_ms``
+    (Unix milliseconds), with the newest that every rank has reported if None.
 
     Raises:
         UsageError: nothing is stored, or more than one group is meant; the message names the options.
         StoreError: the store cannot answer.
     """
     scopes = choose_scopes(list_scopes(store), whose)
-    windows = _read_together(store, scopes, settings, window_seconds, count)
+
+    def read(scope: LoadScope, last_ms: int | None) -> LoadWindows:
+        return read_load_windows(
+            store, scope, window_seconds=window_seconds, count=count, settings=settings, end_ms=last_ms
+        )
+
+    windows = _read_together(scopes, read, end_ms)
     first = windows[0]
     layers = np.unique(np.concatenate([one.layers for one in windows]))
     tokens = np.zeros((count, len(layers), scopes[0].experts))
@@ -71,8 +88,14 @@ def read_stored_load(
         current=placement,
         bytes_per_expert=read_bytes_per_expert(store, scopes[0], layers, until_ms=first.end_ms),
         nodes=_count_nodes(store, first),
+        end_ms=first.end_ms,
         notes=(*notes, *remark),
     )
+
+
+def seconds_of_each(window_seconds: float, count: int) -> float:
+    """Length of each of ``count`` windows of a time to look back: whole minutes, one at least."""
+    return max(60.0, window_seconds / count // 60 * 60)
 
 
 def choose_scopes(scopes: tuple[LoadScope, ...], whose: Whose) -> list[LoadScope]:
@@ -106,16 +129,10 @@ def choose_scopes(scopes: tuple[LoadScope, ...], whose: Whose) -> list[LoadScope
 
 
 def _read_together(
-    store: Store, scopes: list[LoadScope], settings: Settings, window_seconds: float, count: int
+    scopes: list[LoadScope], read: Callable[[LoadScope, int | None], LoadWindows], last_ms: int | None
 ) -> list[LoadWindows]:
     """The windows of each phase, all with the same starts; phases that ended before them are left out."""
-
-    def read(scope: LoadScope, end_ms: int | None) -> LoadWindows:
-        return read_load_windows(
-            store, scope, window_seconds=window_seconds, count=count, settings=settings, end_ms=end_ms
-        )
-
-    windows = [read(scopes[0], None)]
+    windows = [read(scopes[0], last_ms)]
     for scope in scopes[1:]:
         other = read(scope, windows[0].end_ms)
         if other.end_ms != windows[0].end_ms and other.end_ms > windows[0].starts_ms[0]:

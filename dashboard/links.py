@@ -51,6 +51,7 @@ PAGES: Final = (
     LATENCY,
     MEMORY,
     FAILOVER,
+    REPLICATION,
     ALERTS,
     SQL,
     HEALTH,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from moescope.cli_arguments import Dsn, Json, missing_extra
+from moescope.cli_arguments import Dsn, Json, missing_extra, parse_window
+from moescope.cli_progress import WindowProgress
 from moescope.schemas.settings import load_settings
 
 alerts = typer.Typer(
@@ -41,6 +44,57 @@ def check(
     report = check_rules(
         find_rule_files([str(file) for file in files or []] or settings.alert_rules), settings, dsn
     )
+    print(json.dumps(report.to_dict(), indent=2) if as_json else report.to_text())
+    raise typer.Exit(int(report.has_problem))
+
+
+@alerts.command("test")
+def run_tests(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE…",
+            help="Files of tests, or with --replay files of rules; those that moescope ships, if none.",
+        ),
+    ] = None,
+    replay: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_window, metavar="TIME", help="Go over so much stored history: what would have fired?"
+        ),
+    ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_window,
+            metavar="TIME",
+            help="Between evaluations of a replay; as in the rules if not given.",
+        ),
+    ] = None,
+    dsn: Dsn = None,
+    as_json: Json = False,
+) -> None:
+    """Run tests of rules over rows or simulated windows, or replay rules over stored history."""
+    try:
+        from moescope.alerting import replay as replaying
+        from moescope.alerting.rule_file import find_rule_files, find_test_files, read_rule_files
+        from moescope.alerting.unit_test import run_test_files
+        from moescope.analysis.store import open_store
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "moescope alerts", "server") from None
+    names = [str(file) for file in files or []]
+    report: Any
+    with WindowProgress("") as progress:
+        if replay is None:
+            report = run_test_files(find_test_files(names), progress.show)
+        else:
+            settings = load_settings(dsn=dsn)
+            groups = read_rule_files(find_rule_files(names or settings.alert_rules))
+            with contextlib.closing(open_store(settings.dsn)) as store:
+                end = time.time()
+                report = replaying.replay(
+                    groups, settings, store, (end - replay, end), progress=progress.show, step=step
+                )
     print(json.dumps(report.to_dict(), indent=2) if as_json else report.to_text())
     raise typer.Exit(int(report.has_problem))
 

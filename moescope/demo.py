@@ -1,4 +1,4 @@
-"""``make run``: the server, a simulated fleet that misbehaves, and the dashboard, as three processes."""
+"""``make run``: the server, a simulated fleet that misbehaves, alert rules and the dashboard."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def run_demo(settings: Settings, *, ranks: int, open_browser: bool) -> None:
         data_dir = settings.data_dir or stack.enter_context(_temporary_folder())
         dsn = f"http://127.0.0.1:{settings.sql_port}/{settings.database}"
         environ = {**os.environ, "MOESCOPE_DSN": dsn, "MOESCOPE_FLUSH_TIMEOUT_SECONDS": "1"}
+        environ |= _alert_environ(settings, page)
         parts: list[_Part] = []
         stack.callback(_stop, parts)
 
@@ -67,6 +68,7 @@ def run_demo(settings: Settings, *, ranks: int, open_browser: bool) -> None:
         with console.status("Starting the server …"):
             _wait_until_ready(f"http://127.0.0.1:{settings.metrics_port}/readyz", server)
         start("fleet", *_simulate(settings, ranks))
+        start("alerts", "-m", "moescope", "alerts", "run", *_alert_options(settings, data_dir))
         dashboard = start("dashboard", *dashboard_command(settings))
         with console.status("Starting the dashboard …"):
             _wait_until_ready(f"{page}/_stcore/health", dashboard)
@@ -105,6 +107,21 @@ def _simulate(settings: Settings, ranks: int) -> list[str]:
         *("--scenario", "hot-expert,slow-rank@20m-25m"),
         *("--backfill", _BACKFILL, "--endpoint", f"http://127.0.0.1:{settings.otlp_grpc_port}"),
     ]
+
+
+def _alert_environ(settings: Settings, page: str) -> dict[str, str]:
+    """Where the parts find each other. What is simulated must wake nobody."""
+    return {
+        "MOESCOPE_ALERT_SOURCES": f"http://127.0.0.1:{settings.alerts_port}",
+        "MOESCOPE_ALERTMANAGER_URL": "",
+        "MOESCOPE_ALERT_WEBHOOK_URL": "",
+        "MOESCOPE_DASHBOARD_URL": page,
+    }
+
+
+def _alert_options(settings: Settings, data_dir: str) -> list[str]:
+    state = Path(data_dir) / "alerts.sqlite"
+    return ["--state-file", str(state), "--alerts-port", str(settings.alerts_port)]
 
 
 def _start(command: list[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -88,6 +88,23 @@ def find_rule_files(names: str | Sequence[str]) -> list[Path]:
     return list(found)
 
 
+def find_test_files(names: Sequence[str]) -> list[Path]:
+    """The files of tests that names, patterns and folders mean; those of the shipped rules if there are none.
+
+    Raises:
+        AlertRuleError: a name that means no file.
+    """
+    found: list[Path] = []
+    for name in names or [str(SHIPPED_FOLDER)]:
+        path = Path(name).expanduser()
+        pattern = str(path / f"*{TEST_SUFFIX}") if path.is_dir() else str(path)
+        matches = sorted(Path(match) for match in glob.glob(pattern))  # noqa: PTH207 - absolute patterns too
+        if not matches:
+            raise AlertRuleError(f"no file of tests at {name}; they are called …{TEST_SUFFIX}")
+        found += matches
+    return found
+
+
 def read_rule_files(paths: Sequence[Path]) -> tuple[RuleGroup, ...]:
     """Read and check files of rules.
 

@@ -15,7 +15,7 @@ from tests.server_process import free_ports
 
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_demo_serves_the_page_and_sql_and_leaves_nothing_behind(tmp_path: Path, ended_by: signal.Signals):
-    names = ("OTLP_GRPC", "OTLP_HTTP", "SQL", "METRICS", "DASHBOARD")
+    names = ("OTLP_GRPC", "OTLP_HTTP", "SQL", "METRICS", "ALERTS", "DASHBOARD")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     environ = {f"MOESCOPE_{name}_PORT": str(port) for name, port in ports.items()}
     with (tmp_path / "log").open("w") as log:
@@ -30,12 +30,14 @@ def test_demo_serves_the_page_and_sql_and_leaves_nothing_behind(tmp_path: Path, 
     try:
         rows = wait_for_rows(ports["SQL"], demo)
         page = urllib.request.urlopen(f"http://localhost:{ports['DASHBOARD']}/", timeout=30).read()
+        rules = urllib.request.urlopen(f"http://localhost:{ports['ALERTS']}/api/v1/rules", timeout=30).read()
     finally:
         demo.send_signal(ended_by)
         demo.wait(90)
 
     assert rows[0].split("\t")[:2] == ["40", "347"], "the planted expert is the most chosen"
     assert b"<title>" in page
+    assert b"HotExpertHarmful" in rules
     assert demo.returncode == 0, (tmp_path / "log").read_text()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("moescope-demo")] == []
     for port in ports.values():

@@ -18,7 +18,7 @@ _MEMORY_BYTES: Final = 2 * 2**30
 _FOR_EVER_DAYS: Final = 3650
 _TABLES: Final = (
     "SELECT name FROM system.tables WHERE database = {database:String} AND engine LIKE '%MergeTree' "
-    "AND name NOT LIKE '%migration%'"
+    "AND total_rows > 0 AND name NOT LIKE '%migration%'"
 )
 
 

@@ -87,13 +87,13 @@ def test_what_is_as_expected_says_nothing(results):
 
 
 def test_a_difference_names_line_time_and_both_sides(results):
-    changed = TESTS.replace("expert 347: 250", "expert 347: 251").replace("eval_time: 3m", "eval_time: 5m")
+    changed = TESTS.replace("expert 347: 250", "expert 347: 251").replace("eval_time: 3m", "eval_time: 6m")
 
     (result,) = results(changed)
 
     assert result.faults == (
         (
-            "line 10, at 5m: firing alerts of ManyFailovers are not these:\n"
+            "line 10, at 6m: firing alerts of ManyFailovers are not these:\n"
             '+ {expert="347", layer="40", service="k3", severity="page"}   was not expected'
         ),
         (
@@ -128,7 +128,7 @@ rule_files: [rules.yaml]
 evaluation_interval: 1m
 tests:
   - name: a dead rank's experts are served by other copies
-    simulate: {model: mixtral-8x7b, ranks: 4, scenario: dead-rank@2m, backfill: 8m, service: mixtral}
+    simulate: {model: mixtral-8x7b, ranks: 4, scenario: dead-rank@2m, backfill: 3m, service: mixtral}
     alert_rule_test:
       - eval_time: 1m
         alertname: ManyFailovers

@@ -13,7 +13,7 @@ from moescope.alerting.series_notation import expand
 from moescope.alerting.unit_test_file import Rows, RuleTest
 from moescope.alerting.yaml_keys import duration_seconds
 from moescope.exporters.otlp_config import Protocol, load_otlp_config
-from moescope.schemas.errors import AlertRuleError
+from moescope.schemas.errors import AlertRuleError, UsageError
 from moescope.schemas.settings import Settings
 from moescope.simulator.fleet import Fleet
 from moescope.simulator.plan import backfill_interval, make_plan
@@ -104,15 +104,18 @@ def _text(seconds: float) -> str:
 
 def _simulate(scratch: ScratchStore, options: Mapping[str, Any]) -> float:
     """Send windows as an engine does, through the same recorder, exporter and receiver."""
-    plan = make_plan(
-        model=options.get("model", "kimi-k3"),
-        ranks=options.get("ranks", 8),
-        tensor_parallel=options.get("tensor_parallel", 1),
-        scenarios=[options["scenario"]] if "scenario" in options else [],
-        seed=options.get("seed", 1),
-        service=options.get("service"),
-        redundant_experts=options.get("redundant_experts"),
-    )
+    try:
+        plan = make_plan(
+            model=options.get("model", "kimi-k3"),
+            ranks=options.get("ranks", 8),
+            tensor_parallel=options.get("tensor_parallel", 1),
+            scenarios=[options["scenario"]] if "scenario" in options else [],
+            seed=options.get("seed", 1),
+            service=options.get("service"),
+            redundant_experts=options.get("redundant_experts"),
+        )
+    except UsageError as error:
+        raise AlertRuleError(f"simulate: {error}") from None
     backfill = duration_seconds(options["backfill"]) or 60.0
     window = duration_seconds(options["window"]) if "window" in options else None
     config = load_otlp_config({}, endpoint=scratch.otlp_endpoint, protocol=Protocol.GRPC)

@@ -128,17 +128,18 @@ rule_files: [rules.yaml]
 evaluation_interval: 1m
 tests:
   - name: a dead rank's experts are served by other copies
-    simulate: {model: mixtral-8x7b, ranks: 4, scenario: dead-rank@2m, backfill: 3m, service: mixtral}
+    simulate: {model: mixtral, ranks: 4, scenario: dead-rank@2m, backfill: 7m, service: mixtral}
     alert_rule_test:
       - eval_time: 1m
         alertname: ManyFailovers
-      - eval_time: 1m
+      - eval_time: 6m
         alertname: ManyFailovers
-        exp_state: pending
 """
     (result,) = results(text)
+    (fault,) = result.faults
 
-    assert result.faults == ()
+    assert fault.startswith("line 9, at 6m")
+    assert '+ {expert="0", layer="13", service="mixtral", severity="page"}   was not expected' in fault
 
 
 @pytest.mark.parametrize(

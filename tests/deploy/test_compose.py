@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import xml.etree.ElementTree as ET
 
 import pytest
 import yaml
@@ -96,6 +97,25 @@ def test_example_of_the_environment_names_every_variable_and_no_other():
     used = set(re.findall(r"\$\{([A-Z_]+)", text))
     listed = set(re.findall(r"^#?([A-Z_]+)=", (FOLDER / "env.example").read_text(), re.MULTILINE))
     assert listed == used | {"COMPOSE_PROJECT_NAME"}
+
+
+def test_who_reads_in_clickhouse_cannot_write_and_nobody_comes_in_without_a_password():
+    root = ET.parse(DEPLOY / "clickhouse" / "users.xml").getroot()
+    users = {user.tag: user for user in root.find("users")}
+    assert ET.parse(DEPLOY / "clickhouse" / "server.xml").getroot().tag == root.tag
+    assert users.pop("default").get("remove") == "remove"
+    environ = SERVICES["clickhouse"]["environment"]
+    assert set(users) == {"moescope_writer", "moescope_reader"}
+    for user in users.values():
+        assert user.find("password").get("from_env") in environ
+    reader = users["moescope_reader"]
+    assert [grant.text for grant in reader.find("grants")] == ["GRANT SELECT ON moescope.*"]
+    assert root.find(f"profiles/{reader.findtext('profile')}/readonly").text == "2"
+    by_reader = [
+        name for name, one in SERVICES.items() if "moescope_reader:" in str(one.get("environment", ""))
+    ]
+    by_writer = [name for name, one in SERVICES.items() if "moescope_writer:" in str(one)]
+    assert (by_reader, by_writer) == (["dashboard", "alerts"], ["migrate", "moescope"])
 
 
 def docker_compose(*files: str, **environ: str) -> subprocess.CompletedProcess:

@@ -5,8 +5,9 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
+import time
+import urllib.parse
+import urllib.request
 
 import clickhouse_connect
 import pytest
@@ -27,6 +28,7 @@ from tests.deploy.grafana_boards import (
     targets_of,
     variables_of,
 )
+from tests.server_process import free_ports
 
 FLEET = KnownFleet(num_ranks=3, num_layers=3, num_experts=13, minutes=2)
 CHOICES = {"service": FLEET.service, "ep_group": FLEET.ep_group, "phase": "decode"}
@@ -118,24 +120,33 @@ def test_boards_are_those_that_the_registry_makes():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.tools
-def test_real_prometheus_parses_every_expression():
-    rules = {
-        "groups": [
-            {
-                "name": "panels",
-                "rules": [
-                    {"record": f"panel:{number}", "expr": as_prometheus_gets_it(target["expr"], CHOICES)}
-                    for number, (_, target) in enumerate(targets_of(FLEET_BOARD))
-                ],
-            }
+@pytest.fixture
+def prometheus(tmp_path):
+    """The address of a real Prometheus that scrapes nobody."""
+    config = tmp_path / "prometheus.yml"
+    config.write_text("scrape_configs: []\n")
+    [port] = free_ports(1)
+    process = subprocess.Popen(
+        [
+            *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"),
+            *(f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"),
         ]
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "panels.rules.yaml"
-        path.write_text(json.dumps(rules), encoding="utf-8")  # JSON is YAML
-        done = subprocess.run(
-            ["promtool", "check", "rules", str(path)], capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(rules['groups'][0]['rules'])} rules found" in done.stdout
+    )
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/-/ready", timeout=5):
+            break
+        assert process.poll() is None, "Prometheus ended"
+        time.sleep(0.1)
+    yield url
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.mark.tools
+def test_real_prometheus_answers_every_panel(prometheus):
+    for title, target in targets_of(FLEET_BOARD):
+        query = urllib.parse.urlencode({"query": as_prometheus_gets_it(target["expr"], CHOICES)})
+        with urllib.request.urlopen(f"{prometheus}/api/v1/query?{query}", timeout=30) as answer:
+            assert json.load(answer)["status"] == "success", title

@@ -19,9 +19,10 @@ test: $(VENV)/.ready   ## Every test that needs neither an engine nor a browser
 test-engines: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## Real vLLM and Transformers on CPU
 	MOESCOPE_CORE_PYTHON=$(abspath $(BIN)/python) $(ENGINES_VENV)/bin/python -m pytest -m engine tests/engines
 
-test-tools: $(VENV)/.ready   ## Stock clients and checkers: curl, @clickhouse/client, promtool
-	@for tool in promtool prometheus curl node npm; do command -v $$tool >/dev/null || { \
-	  echo "These tests need $$tool. Debian: apt-get install prometheus curl nodejs npm"; exit 1; }; done
+TOOLS := promtool prometheus prometheus-alertmanager amtool curl node npm yamllint docker-compose systemd-analyze
+test-tools: $(VENV)/.ready   ## Stock clients and checkers: Prometheus, Alertmanager, Helm, docker-compose, …
+	@for tool in $(TOOLS); do command -v $$tool >/dev/null || { echo "These tests need $$tool. Debian:" \
+	  "apt-get install prometheus prometheus-alertmanager curl nodejs npm yamllint docker-compose systemd"; exit 1; }; done
 	$(BIN)/python -m pytest -m tools tests
 
 test-browser: $(VENV)/.ready   ## The pages in a real Chromium, with screenshots in artifacts/

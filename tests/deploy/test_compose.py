@@ -151,3 +151,32 @@ def test_real_docker_compose_refuses_to_start_without_a_secret(missing):
     assert done.returncode != 0
     assert missing in done.stderr
     assert "env.example" in done.stderr
+
+
+def test_prometheus_has_the_jobs_links_and_rules_of_deploy_prometheus():
+    ours = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    plain = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    assert ours["global"] == plain["global"]
+    assert ours["alerting"]["alert_relabel_configs"] == plain["alerting"]["alert_relabel_configs"]
+    jobs = {one["job_name"]: one for one in ours["scrape_configs"]}
+    assert {one["job_name"] for one in plain["scrape_configs"]} <= set(jobs)
+    for name in ("moescope", "moescope-alerts"):
+        assert jobs[name]["authorization"] == {"credentials_file": "/run/moescope/token"}
+    targets = {
+        target.partition(":")[0]
+        for job in ours["scrape_configs"]
+        for one in job.get("static_configs", [])
+        for target in one["targets"]
+    }
+    assert targets <= {*SERVICES, "localhost"}
+
+
+@pytest.mark.tools
+def test_real_promtool_reads_the_configuration_of_prometheus():
+    done = subprocess.run(
+        ["promtool", "check", "config", "--syntax-only", str(FOLDER / "prometheus.yml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -74,6 +74,15 @@ def test_index_encoded_points_go_to_the_store_only():
     assert pipelines(DIRECT)["metrics/page"]["exporters"] == ["prometheus"]
 
 
+def test_what_fails_on_the_way_to_the_page_is_not_told_to_the_engine():
+    # It would send again what is stored already.
+    for name in pipelines(DIRECT)["metrics/page"]["processors"]:
+        assert DIRECT["processors"][name].get("error_mode", "ignore") == "ignore"
+    assert not {"filter", "transform"} & {
+        name.partition("/")[0] for name in pipelines(DIRECT)["metrics/store"].get("processors", [])
+    }
+
+
 def test_the_page_of_the_collector_has_the_labels_of_our_page():
     by_context = {
         one["context"]: one["statements"]

@@ -100,11 +100,15 @@ def _kendall_variance(values: FloatArray, rest: FloatArray) -> float:
     _, ties = np.unique(values, return_counts=True)
     tied = float((ties * (ties - 1) * (2 * ties + 5)).sum())
     plain = (count * (count - 1) * (2 * count + 5) - tied) / 18
-    return max(plain, 0.0) * _widening(rest)
+    return max(plain, 0.0) * widen_for_neighbours(rest)
 
 
-def _widening(rest: FloatArray) -> float:
-    """(1 + ρ) / (1 − ρ): ρ is how much neighbours ``[points]`` are alike, its bias taken out."""
+def widen_for_neighbours(rest: FloatArray) -> float:
+    """By how much likeness of neighbours widens a variance: (1 + ρ) / (1 − ρ), without its bias, at least 1.
+
+    Args:
+        rest: float64 ``[points]``, what a line or a middle leaves, in the order of time.
+    """
     count = len(rest)
     ranks = _mean_ranks(rest)
     power = float(ranks @ ranks)

@@ -39,6 +39,9 @@ FAILOVER: Final = Page(
 REPLICATION: Final = Page(
     "pages/replication.py", "Replication", "content_copy", "Where should copies of experts be?"
 )
+COMPARE: Final = Page(
+    "pages/compare.py", "Compare", "compare_arrows", "Is it worse than before, or elsewhere?"
+)
 ALERTS: Final = Page("pages/alerts.py", "Alerts", "notifications", "What fires, and what is to be done?")
 SQL: Final = Page("pages/sql.py", "SQL", "database", "What else is stored?")
 HEALTH: Final = Page("pages/health.py", "Health", "troubleshoot", "Can these numbers be believed?")
@@ -52,6 +55,7 @@ PAGES: Final = (
     MEMORY,
     FAILOVER,
     REPLICATION,
+    COMPARE,
     ALERTS,
     SQL,
     HEALTH,

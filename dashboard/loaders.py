@@ -42,6 +42,9 @@ FRESH_SECONDS: Final = 8
 """Just below the interval of the refresh: each round reads once, whoever looks."""
 
 _PLACEMENT_SECONDS: Final = 60
+_REPLAN_SECONDS: Final = 300
+"""The search takes seconds, and what it finds holds for minutes: the load of one window among many."""
+
 _HEALTH_SECONDS: Final = 20
 _MANY: Final = 32
 _FEW: Final = 12
@@ -123,7 +126,7 @@ def load_replan_findings(
     return _load_replan_findings(assessments, get_settings(), scopes, window_seconds, end_ms)
 
 
-@st.cache_resource(ttl=_PLACEMENT_SECONDS, max_entries=_MANY, show_spinner=False)
+@st.cache_resource(ttl=_REPLAN_SECONDS, max_entries=_MANY, show_spinner=False)
 def _load_replan_findings(
     _assessments: Sequence[LoadAssessment],
     settings: Settings,

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.alert_stack import Alertmanager, Prometheus, wait_for
+from tests.deploy.sql_alerts import SqlAlerts
+from tests.program import run_moescope
 from tests.server_process import ServerProcess
 
 RANKS = 8
@@ -148,3 +151,43 @@ def test_silent_rank_reaches_the_pager_once_over_every_restart_and_is_resolved(
     wait_for("it is resolved", lambda: "resolved" in pager.statuses("page", "RankSilent"))
     assert pager.statuses("page", "RankSilent") == ["firing", "resolved"], "told once, and its end once"
     assert not [one for one in prometheus.alerts("RankSilent") if one["state"] == "firing"]
+
+
+@pytest.fixture
+def sql_alerts(tmp_path: Path, server: ServerProcess, alertmanager: Alertmanager) -> Iterator[SqlAlerts]:
+    made = SqlAlerts(tmp_path / "sql-alerts", server.dsn, alertmanager.url)
+    yield made
+    made.stop()
+
+
+def test_hot_expert_reaches_the_tickets_once_over_a_restart_and_is_resolved(
+    server, sql_alerts, alertmanager, pager
+):
+    fleet = ("--model", "mixtral", "--ranks", "2", "--seed", "13", "--endpoint", server.endpoint)
+    past = ("--backfill", "24m", "--duration", "0s", "--scenario", "hot-expert@8m-16m")
+    done = run_moescope("simulate", *fleet, *past, timeout=800)
+    assert done.returncode == 0, done.stderr
+    ended_at = time.time()
+
+    def ago(minute: float) -> float:
+        """When that minute of the run was; how far evaluation looks back moves the test's clock."""
+        return time.time() - ended_at + (24 - minute) * 60
+
+    sql_alerts.start(ago(14))
+    told = wait_for("the alert is at Alertmanager", lambda: alertmanager.alerts("HotExpertHarmful"))
+    [planted] = {(one["labels"]["layer"], one["labels"]["expert"]) for one in told}
+    begun = {one["startsAt"] for one in told}
+    assert all(one["labels"]["severity"] == "ticket" for one in told)
+    assert told[0]["annotations"]["runbook_url"].endswith("/alerts?runbook=HotExpertHarmful")
+    assert f"layer={planted[0]}&expert={planted[1]}" in told[0]["annotations"]["dashboard_url"]
+    assert "HotExpertHarmful" in alertmanager.amtool("alert", "query", "severity=ticket")
+
+    sql_alerts.stop()
+    sql_alerts.start(ago(14.5))
+    assert begun <= {one["startsAt"] for one in alertmanager.alerts("HotExpertHarmful")}
+    assert "resolved" not in pager.statuses("ticket", "HotExpertHarmful")
+
+    sql_alerts.stop()
+    sql_alerts.start(ago(23))
+    wait_for("it is resolved", lambda: "resolved" in pager.statuses("ticket", "HotExpertHarmful"))
+    wait_for("nothing of it is left", lambda: not alertmanager.alerts("HotExpertHarmful"))

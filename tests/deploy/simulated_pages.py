@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from moescope.analysis.fleet_judgement import FleetJudge
+from moescope.analysis.fleet_judge import FleetJudge
 from moescope.exporters.otlp_config import load_otlp_config
 from moescope.exporters.prometheus import render_page
 from moescope.exporters.prometheus_counts import PageCounts
@@ -33,6 +33,8 @@ from moescope.simulator.plan import make_plan
 from tests.deploy.prometheus_rules import ALERTS, FOLDER, RECORDED, RULE_FILES, selectors
 
 WINDOW_MINUTES = 15
+LOOKS = 2
+"""Closer looks for each page, the most overdue ones: stragglers, memory and failover every half hour."""
 _NS = 10**9
 _BY_THE_ENGINES_CLOCK = {
     FindingKind.SILENT_RANK,
@@ -96,6 +98,9 @@ class SimulatedPages:
     def _page(self, server: Server, judge: FleetJudge) -> Iterator[Any]:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.ports.metrics}/metrics", timeout=60) as answer:
             yield from samples(answer.read().decode())
+        judge.judge()
+        for _ in range(LOOKS):
+            judge.look_closer()
         judgement: FleetJudgement = judge.judge()
         kept = tuple(one for one in judgement.findings if one.kind not in _BY_THE_ENGINES_CLOCK)
         families = judged_families(replace(judgement, findings=kept), hot_experts=20)

@@ -3,10 +3,10 @@
 import re
 
 import pytest
-import typer
 import yaml
 
-from moescope.cli import app
+from moescope.alerting.scratch_store import scratch_store
+from tests.deploy.commands import problem_with
 from tests.deploy.prometheus_rules import ALERTS, DEPLOY, NAMES, page_labels
 
 TEXT = (DEPLOY / "runbook.md").read_text()
@@ -20,7 +20,8 @@ SQL_NAMES = {
     for rule in group["rules"]
 }
 PARTS = ("**Meaning.**", "**Evidence.**", "**What to do.**")
-COMMAND = re.compile(r"`(moescope [a-z][^`]*)`")
+COMMAND = re.compile(r"`moescope ([a-z][^`]*)`")
+STATEMENT = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DESCRIPTIONS = " ".join(alert.rule["annotations"]["description"] for alert in ALERTS)
 SERIES = re.compile(r"`((?:moe|moescope|gen_ai)_[a-z0-9_]+)`")
 
@@ -37,16 +38,19 @@ def test_section_says_what_it_means_where_it_shows_and_what_to_do(name: str):
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMAND.findall(" ".join(f"{TEXT} {DESCRIPTIONS}".split())))))
-def test_command_of_the_runbook_or_an_alert_exists_with_its_options(command: str):
-    found = typer.main.get_command(app)
-    words = command.split()[1:]
-    while commands := getattr(found, "commands", None):
-        assert words[0] in commands, command
-        found = commands[words.pop(0)]
-    options = {name for parameter in found.params for name in parameter.opts}
+def test_commands_of_the_runbook_and_of_the_alerts_exist_with_their_options():
+    found = COMMAND.findall(" ".join(f"{TEXT} {DESCRIPTIONS}".split()))
 
-    assert {word for word in words if word.startswith("--")} <= options
+    assert {line: problem for line in found if (problem := problem_with(line.split()))} == {}
+
+
+def test_statements_of_the_runbook_run_on_a_migrated_store():
+    statements = STATEMENT.findall(TEXT)
+    assert len(statements) > 10
+
+    with scratch_store() as scratch:
+        for statement in statements:
+            scratch.store.ask(statement, {})
 
 
 @pytest.mark.parametrize("name", sorted(set(SERIES.findall(TEXT))))

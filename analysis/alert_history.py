@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -59,7 +60,11 @@ def _spans_of(
         yield from spans_from_events(events, start, end)
         return
     step = max(_MIN_STEP_SECONDS, int((end - start).total_seconds() / _POINTS))
-    answer = get_json(address, "/api/v1/query_range", settings, {**span, "query": _QUERY, "step": str(step)})
+    last = math.ceil(end.timestamp())
+    # A whole number of steps, so that the last point is now.
+    first = last - step * math.ceil((end - start).total_seconds() / step)
+    asked = {"query": _QUERY, "start": str(first), "end": str(last), "step": str(step)}
+    answer = get_json(address, "/api/v1/query_range", settings, asked)
     series = [one for one in answer["data"]["result"] if one["metric"].get(NAME) in names]
     yield from spans_from_samples(series, step, end)
 

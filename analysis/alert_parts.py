@@ -14,6 +14,7 @@ NAME: Final = "alertname"
 SEVERITY: Final = "severity"
 RUNBOOK: Final = "runbook"
 
+_FIRST: Final = ("service", "ep_group", "phase", "layer", "expert", "ep_rank")
 _OURS: Final = re.compile(r"\b(?:moe|moescope|gen_ai_server)_\w+|_moe_\w+|:moe_\w+")
 _FRACTION: Final = re.compile(r"\.(\d{6})\d+")
 _SEVERITIES: Final = {
@@ -53,8 +54,9 @@ def severity_of(labels: Mapping[str, str]) -> AlertSeverity:
 
 
 def about(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that say what an alert is about."""
-    return {name: value for name, value in labels.items() if name not in {NAME, SEVERITY}}
+    """Return the labels that say what an alert is about, the deployment first."""
+    names = [name for name in labels if name not in {NAME, SEVERITY}]
+    return {name: labels[name] for name in sorted(names, key=_rank_of_label)}
 
 
 def is_about_moescope(rule: Mapping[str, Any]) -> bool:
@@ -96,6 +98,10 @@ def silence_of(said: Mapping[str, Any]) -> Silence:
 def matches(silence: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether every matcher of a silence holds for these labels; a label that is not there is empty."""
     return all(_holds(matcher, labels) for matcher in silence.get("matchers", ()))
+
+
+def _rank_of_label(name: str) -> tuple[int, str]:
+    return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
 
 
 def _holds(matcher: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -42,6 +42,14 @@ def state_words(alert: ShownAlert) -> str:
     return f"{word} for {age(alert.since)}" if alert.since else word
 
 
+def value_words(alert: ShownAlert) -> str:
+    """The value with three digits, as it is where it is no number, empty where there is none."""
+    try:
+        return words.compact(float(alert.value))
+    except (ValueError, OverflowError):
+        return alert.value
+
+
 def quiet_words(alert: ShownAlert) -> str:
     """Why nobody is told of an alert."""
     parts = [_silence(one) for one in alert.silences]

@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from moescope.analysis.alert_records import Alerts, AlertSeverity, AlertState, ShownAlert, SourceState
-from moescope.analysis.alert_words import headline, quiet_words, rest, rule_words, state_words
+from moescope.analysis.alert_words import headline, quiet_words, rest, rule_words, state_words, value_words
 from moescope.analysis.runbook import RunbookSection
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.links import PAGES, SQL, link_to
@@ -109,7 +109,7 @@ def _show_alert(alert: ShownAlert, section: RunbookSection | None, key: str) -> 
     with st.container(border=True, gap="xsmall", key=f"alert-{key}"):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             st.markdown(f"{icon}&ensp;**{_plain(alert.summary)}**")
-            since = f" ({time_label(alert.since)})" if alert.since else ""
+            since = f", since {time_label(alert.since)}" if alert.since else ""
             st.caption(f"{state_words(alert)}{since}", width="content")
         st.markdown(_badges(alert, color))
         if alert.description:
@@ -139,7 +139,7 @@ def _badges(alert: ShownAlert, color: str) -> str:
     parts = [f":{color}-badge[{alert.severity.value}]", f":gray-badge[{_plain(alert.name)}]"]
     parts += [f":gray-badge[{_plain(name)} {_plain(value)}]" for name, value in alert.labels.items()]
     if alert.value:
-        parts.append(f":blue-badge[value {_plain(alert.value)}]")
+        parts.append(f":blue-badge[value {_plain(value_words(alert))}]")
     return " ".join(parts)
 
 

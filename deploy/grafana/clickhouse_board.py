@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from panels import CLICKHOUSE, Panel, Row, board, sql, variable
+from panels import CLICKHOUSE, Panel, Row, board, choice, sql, variable
+
+from moescope.schemas.attributes import Phase
 
 # The plugin fills in $__timeFilter; a choice is quoted by Grafana (:singlequote).
 _WHERE: Final = (
@@ -33,7 +35,7 @@ def clickhouse_board() -> dict[str, Any]:
                 "SELECT DISTINCT ep_group FROM telemetry_health "
                 "WHERE service = ${service:singlequote} ORDER BY ep_group",
             ),
-            _phases(),
+            choice("phase", "Phase", tuple(phase.value for phase in (Phase.DECODE, Phase.PREFILL))),
         ],
         rows=[
             Row("Experts", _experts()),
@@ -43,22 +45,6 @@ def clickhouse_board() -> dict[str, Any]:
             Row("Can it be believed?", _health()),
         ],
     )
-
-
-def _phases() -> dict[str, Any]:
-    return {
-        "name": "phase",
-        "label": "Phase",
-        "type": "custom",
-        "query": "decode,prefill",
-        "current": {"text": "decode", "value": "decode", "selected": True},
-        "options": [
-            {"text": "decode", "value": "decode", "selected": True},
-            {"text": "prefill", "value": "prefill", "selected": False},
-        ],
-        "multi": False,
-        "includeAll": False,
-    }
 
 
 def _series(title: str, description: str, text: str, unit: str, **place: Any) -> Panel:

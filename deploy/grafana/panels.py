@@ -125,6 +125,21 @@ def variable(name: str, label: str, source: dict[str, str], query: str) -> dict[
     }
 
 
+def choice(name: str, label: str, values: tuple[str, ...]) -> dict[str, Any]:
+    """A choice at the top of a board among values that are known; the first is chosen at first."""
+    options = [{"text": value, "value": value, "selected": value == values[0]} for value in values]
+    return {
+        "name": name,
+        "label": label,
+        "type": "custom",
+        "query": ",".join(values),
+        "current": options[0],
+        "options": options,
+        "multi": False,
+        "includeAll": False,
+    }
+
+
 def _placed(rows: list[Row]) -> Iterator[dict[str, Any]]:
     y, number = 0, 1
     for row in rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from panels import PROMETHEUS, Panel, Row, board, promql, variable
+from panels import PROMETHEUS, Panel, Row, board, choice, promql, variable
 
 from moescope.schemas import attributes as a
 from moescope.schemas import metrics as m
@@ -55,6 +55,7 @@ def prometheus_board() -> dict[str, Any]:
                 PROMETHEUS,
                 f'label_values({p.FINDINGS.prometheus_name}{{service="$service"}}, ep_group)',
             ),
+            choice("phase", "Phase", tuple(phase.value for phase in (a.Phase.DECODE, a.Phase.PREFILL))),
         ],
         rows=[_at_a_glance(), *_subjects()],
     )
@@ -141,23 +142,23 @@ _PAGE_ONLY: Final[tuple[tuple[Metric, tuple[str, ...]], ...]] = (
     (p.WINDOW_AGE, _RANK),
     (p.FINDINGS, (p.KIND_LABEL,)),
 )
+_LEGENDS: Final = {label_name(a.EP_RANK): "rank ", label_name(a.LAYER): "layer ", label_name(a.HW_ID): "GPU "}
 _MANY_SERIES: Final = 12
 """Lines of one panel: of a gauge by layer the largest are drawn."""
 
 
 def _of_family(metric: Metric, labels: tuple[str, ...]) -> Panel:
-    keys = tuple(label for label in labels if label not in GROUP_LABELS)
-    legend = " ".join(f"{{{{{key}}}}}" for key in keys) or metric.name.removeprefix("moe.")
-    name = f"{metric.prometheus_name}{{{_selector(metric)}}}"
+    keys, selector = _shown(metric, labels)
+    legend = " ".join(f"{_LEGENDS.get(key, '')}{{{{{key}}}}}" for key in keys) or "{{ep_group}}"
+    name = f"{metric.prometheus_name}{{{selector}}}"
     state, rate = _units(metric)
     title = _title(metric)
     if metric.bounds:
         series = tuple((_quantile(metric, keys, q), f"{word} {legend}") for q, word in _QUANTILES)
         return Panel(title, metric.description, "timeseries", promql(*series), state)
     if metric.kind is Kind.COUNTER:
-        expression = (
-            f"sum by ({', '.join(keys)}) (rate({name}{_RATE}))" if keys else f"sum(rate({name}{_RATE}))"
-        )
+        by = f" by ({', '.join(keys)})" if keys else ""
+        expression = f"sum{by} (rate({name}{_RATE}))"
         return Panel(
             f"{title}, a second", metric.description, "timeseries", promql((expression, legend)), rate
         )
@@ -165,19 +166,26 @@ def _of_family(metric: Metric, labels: tuple[str, ...]) -> Panel:
         worst = promql((f"sort_desc({name})", ""), instant=True)
         return Panel(title, metric.description, "table", worst, state, width=16)
     if label_name(a.LAYER) in keys:
-        return Panel(
-            f"{title}: the largest",
-            metric.description,
-            "timeseries",
-            promql((f"topk({_MANY_SERIES}, {name})", legend)),
-            state,
-        )
+        largest = promql((f"topk({_MANY_SERIES}, {name})", legend))
+        return Panel(f"{title}: the largest", metric.description, "timeseries", largest, state)
+    if metric.name.startswith("moe.memory") and metric is not p.MEMORY_FULL_IN:
+        fullest = promql((f"max by (pool) ({name})", "{{pool}}"))
+        return Panel(f"{title}: the largest rank", metric.description, "timeseries", fullest, state)
     return Panel(title, metric.description, "timeseries", promql((name, legend)), state)
 
 
-def _selector(metric: Metric) -> str:
+def _shown(metric: Metric, labels: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Labels that tell a panel's lines apart, and the selector: of ranks one phase is shown at a time."""
+    keys = tuple(label for label in labels if label not in GROUP_LABELS)
     # The limits of the contract are the server's settings, and so of no deployment.
-    return "" if metric is p.CONTRACT_LIMIT else _SELECTOR
+    selector = "" if metric is p.CONTRACT_LIMIT else _SELECTOR
+    if label_name(a.EXCLUDED) in keys:
+        keys = tuple(key for key in keys if key not in _RANK)
+    phase = label_name(a.PHASE)
+    if set(_RANK) | {phase} <= set(keys):
+        keys = tuple(key for key in keys if key != phase)
+        selector += f', {phase}="$phase"'
+    return keys, selector
 
 
 def _quantile(metric: Metric, keys: tuple[str, ...], quantile: float) -> str:

@@ -143,8 +143,8 @@ def draw_reload(picture: LossPicture) -> go.Figure:
         )
     figure.add_trace(
         go.Scatter(
-            x=picture.ranks,
-            y=picture.free_bytes,
+            x=picture.ranks[~picture.is_lost],
+            y=picture.free_bytes[~picture.is_lost],
             mode="markers",
             name="free memory",
             marker={
@@ -152,7 +152,9 @@ def draw_reload(picture: LossPicture) -> go.Figure:
                 "size": max(6, min(40, 640 // max(len(picture.ranks), 1))),
                 "line": {"color": theme.LIMIT, "width": 2.4},
             },
-            customdata=[words.binary_bytes(one) for one in np.nan_to_num(picture.free_bytes)],
+            customdata=[
+                words.binary_bytes(one) for one in np.nan_to_num(picture.free_bytes[~picture.is_lost])
+            ],
             hovertemplate="Rank %{x}: <b>%{customdata}</b> that no pool is meant for<extra></extra>",
         )
     )
@@ -207,7 +209,7 @@ def _mark(picked: Loss) -> go.Scatter:
         name="told of below",
         showlegend=False,
         cliponaxis=False,
-        marker={"symbol": "triangle-down", "size": 13, "color": theme.RING, "standoff": 0},
+        marker={"symbol": "triangle-down", "size": 15, "color": theme.RING},
         hoverinfo="skip",
     )
 

@@ -36,7 +36,8 @@ def draw_heat(plan: PlanResult) -> go.Figure:
                 z=loads,
                 x=np.arange(loads.shape[1]),
                 y=plan.layers,
-                zmin=1 - span,
+                # A third of the colours are for less than the mean, the middle is nearly invisible.
+                zmin=1 - span / 2,
                 zmax=1 + span,
                 colorscale=_scale(),
                 colorbar={"title": {"text": "× the mean"}, "thickness": 12, "outlinewidth": 0},

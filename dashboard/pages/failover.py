@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Final
 
 import streamlit as st
@@ -36,6 +37,8 @@ from moescope.dashboard.view import (
 )
 
 _CHART: Final = "losses"
+_SHOWN: Final = "failover_shown"
+"""Whose losses are on the page: a spinner at each refresh would push them down."""
 
 
 def _render() -> None:
@@ -57,7 +60,8 @@ def _render() -> None:
 
 def _show(view: View, ep_group: str) -> None:
     scope = FailoverScope(view.service, ep_group, view.window_seconds, view.end_ms)
-    with st.spinner("Losing every rank in turn …"):
+    is_new = st.session_state.get(_SHOWN) != scope
+    with st.spinner("Losing every rank in turn …") if is_new else nullcontext():
         facts = loaders_failover.load_facts(scope)
         every = None if facts is None else loaders_failover.load_every_loss(facts)
     if facts is None or every is None:
@@ -66,11 +70,12 @@ def _show(view: View, ep_group: str) -> None:
     when = f"{words.duration(facts.span.seconds)} to {time_label(facts.span.end)}"
     st.caption(f"{when}. {describe_group(facts)}")
     choice, remark = loss_in_address(facts)
-    with st.spinner("Working out what is lost …"):
+    with st.spinner("Working out what is lost …") if is_new else nullcontext():
         answer = loaders_failover.load_loss(facts, rank=choice.rank, node=choice.node)
     _show_every_loss(every, answer)
     _show_choice(facts, remark)
     _show_loss(view, ep_group, answer)
+    st.session_state[_SHOWN] = scope
 
 
 def _show_every_loss(every: FailoverAnswer, answer: FailoverAnswer) -> None:
@@ -125,8 +130,7 @@ def _show_loss(view: View, ep_group: str, answer: FailoverAnswer) -> None:
     if any(outcome.busiest_rank is not None for outcome in loss.outcomes.values()):
         show_strategies(loss)
         strategy = st.session_state.get("strategy") or FailoverStrategy.REASSIGN
-        with st.spinner("Spreading the load over the others …"):
-            picture = loaders_failover.load_picture(answer, strategy)
+        picture = loaders_failover.load_picture(answer, strategy)
         with st.container(border=True, gap="xsmall"):
             st.subheader(f"{STRATEGY_WORDS[strategy]}: who does what", anchor=False)
             show_picture(picture, loss)

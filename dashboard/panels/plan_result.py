@@ -47,12 +47,13 @@ _UNKNOWN: Final = "–"
 def show_plan(made: PlannedFiles, question: PlanQuestion) -> None:
     """Draw a plan, the advice first."""
     plan = made.plan
-    verdict, sentence = plan.advice.verdict, plan.advice.sentence
-    st.subheader(f"{_ICONS[verdict]} {verdict.value.capitalize()}", anchor=False)
-    st.markdown(sentence)
+    verdict, _, reason = plan.advice.sentence.partition(": ")
+    st.subheader(f"{_ICONS[plan.advice.verdict]} {verdict}", anchor=False)
+    st.markdown(f"{reason[:1].upper()}{reason[1:]}")
     st.caption(plan.source)
     _show_numbers(number_plan(plan))
     with st.container(border=True, gap="xsmall"):
+        st.caption("Without colour is even: each rank computes the mean of its layer.")
         show_figure(
             draw_heat(plan),
             key="heat",

@@ -204,9 +204,11 @@ class _Making:
         """A few moves instead, where the plan moves many and what is there is known."""
         if self.request.max_moved is not None or not self.start.is_known or not self.is_weighed:
             return None
+        self.progress("weighing a small change", 0, 1)
         few = replan(
             tokens,
             widen(self.start.placement, planned.slots_per_rank),
             max_moved_share=_SMALL_SHARE,
         )
+        self.progress("weighing a small change", 1, 1)
         return SmallChange(int(few.moved_per_layer.sum()), few.moved_share, few.ratio_after)

@@ -85,7 +85,8 @@ def test_nothing_is_planned_until_somebody_asks(open_page, dsn, texts):
 def test_plan_says_what_to_do_and_what_it_brought_on_past_windows(open_page, dsn, texts, figure_of):
     page = make_plan(open_page(PAGE, dsn, redundant="8"))
     said = texts(page)
-    assert "Apply it: max / mean over 8 ranks falls from " in said
+    assert "Apply it" in page.subheader[0].value
+    assert "Max / mean over 8 ranks falls from " in said
     assert "**Back-test:** planned on what was known, scored on the next window" in said
     assert "in 90 % of windows; worth it" in said
     heat = figure_of(page, "heat")

@@ -11,7 +11,15 @@ import yaml
 from moescope.schemas import attributes as a
 from moescope.schemas.metrics import METRICS
 from moescope.schemas.migrate import MIGRATIONS_FOLDER
-from moescope.schemas.page_metrics import NOT_ON_A_PAGE, PAGE_FAMILIES, label_name
+from moescope.schemas.page_metrics import (
+    CONTRACT_LIMIT,
+    JUDGED_METRICS,
+    NOT_ON_A_PAGE,
+    PAGE_FAMILIES,
+    PAGE_ONLY_METRICS,
+    Reading,
+    label_name,
+)
 from tests.deploy.grafana_boards import DEPLOY
 
 FOLDER = DEPLOY / "otel-collector"
@@ -116,3 +124,22 @@ def test_the_exporter_writes_into_the_tables_of_the_migrations():
     assert exporter["create_schema"] is False
     assert {one["name"] for one in exporter["metrics_tables"].values()} == tables
     assert all(one["name"] == f"otel_metrics_{kind}" for kind, one in exporter["metrics_tables"].items())
+
+
+def test_alerts_that_the_direct_way_cannot_feed_are_those_that_the_page_names():
+    judged = {one.prometheus_name for one in (*JUDGED_METRICS, CONTRACT_LIMIT)}
+    from_collector = {one.metric.prometheus_name for one in PAGE_FAMILIES if one.reading is Reading.VALUE}
+    families = {one.metric.prometheus_name for one in PAGE_FAMILIES}
+    only_stored = families | {one.prometheus_name for one in PAGE_ONLY_METRICS}
+    only_stored -= judged | from_collector
+    blind = set()
+    for path in (DEPLOY / "prometheus").glob("*.rules.yaml"):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                names = set(re.findall(r"\b(?:moe|moescope)_\w+", rule["expr"]))
+                if names & only_stored or any(name.startswith("moescope_ingest_") for name in names):
+                    blind.add(rule.get("alert") or rule["record"])
+    text = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    [row] = [line for line in text.splitlines() if line.startswith("| only with a server that stores")]
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)`", row)) - {"RankSilent"}
+    assert blind == named

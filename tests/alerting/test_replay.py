@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pyarrow as pa
 import pytest
 
 from moescope.alerting.replay import ReplayReport, replay
 from moescope.alerting.rule_file import read_rule_files
 from moescope.schemas.errors import QueryError
+from moescope.schemas.report_schema import read_report_schema
 from moescope.schemas.settings import Settings
 
 START = 1_800_000_000.0
@@ -69,7 +71,9 @@ def test_each_time_that_an_alert_would_have_fired_is_told_with_its_length(ask):
     assert last.startswith(
         "2027-01-15 08:00:00 to 2027-01-15 09:00:00 UTC: 2 alert(s) would have fired, in 60"
     )
-    assert json.loads(json.dumps(report.to_dict()))["episodes"][0]["endedAt"] == "2027-01-15T08:18:00.000Z"
+    answer = json.loads(json.dumps(report.to_dict()))
+    jsonschema.validate(answer, read_report_schema("alerts_replay"))
+    assert answer["episodes"][0]["endedAt"] == "2027-01-15T08:18:00.000Z"
 
 
 def test_a_quiet_past_says_so(ask):
@@ -108,7 +112,9 @@ def test_a_check_that_finds_something_ends_with_1_and_says_it_as_json(rule_file:
     done = run("check", "--json", str(rule_file(exprr="x")))
 
     assert done.returncode == 1
-    (finding,) = json.loads(done.stdout)["findings"]
+    answer = json.loads(done.stdout)
+    jsonschema.validate(answer, read_report_schema("alerts_check"))
+    (finding,) = answer["findings"]
     assert "exprr: no such key; did you mean expr?" in finding["message"]
 
 

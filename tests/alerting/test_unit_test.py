@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from moescope.alerting.rule_file import find_test_files
 from moescope.alerting.scratch_store import ScratchStore
 from moescope.alerting.series_notation import expand
-from moescope.alerting.unit_test import RuleTestResult, run_test
+from moescope.alerting.unit_test import RuleTestReport, RuleTestResult, run_test
 from moescope.alerting.unit_test_file import read_test_file
 from moescope.schemas.errors import AlertRuleError
+from moescope.schemas.report_schema import read_report_schema
 
 RULES = """\
 groups:
@@ -84,6 +86,7 @@ def test_what_is_as_expected_says_nothing(results):
     (result,) = results(TESTS)
 
     assert (result.faults, result.to_text()) == ((), "ok      many failovers fire")
+    jsonschema.validate(RuleTestReport((result,)).to_dict(), read_report_schema("alerts_test"))
 
 
 def test_a_difference_names_line_time_and_both_sides(results):

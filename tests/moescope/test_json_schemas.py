@@ -37,8 +37,10 @@ def commands_with_json(name: str, command: Any) -> Iterator[str]:
 
 
 def schema_of_command(command: str) -> str:
-    """The command's last word; the first where several commands give one answer, as ``import sglang``."""
+    """All its words, or the last; the first where several commands give one answer (``import sglang``)."""
     words = command.split()
+    if "_".join(words) in report_names():
+        return "_".join(words)
     return words[0] if words[0] in report_names() else words[-1]
 
 

@@ -36,13 +36,15 @@ check: $(VENV)/.ready   ## Format, lint, types, layers, docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python deploy/grafana/generate.py --check
 
 format: $(VENV)/.ready   ## Format and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.ready   ## Write the generated pages
+docs: $(VENV)/.ready   ## Write the generated pages and Grafana boards
 	$(BIN)/python docs/generate.py
+	$(BIN)/python deploy/grafana/generate.py
 
 bench: bench-export bench-ingest bench-simulate bench-cardinality bench-requests bench-planner bench-replan bench-overhead   ## Every benchmark; ratios, with the machine named
 

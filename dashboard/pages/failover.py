@@ -37,8 +37,8 @@ from moescope.dashboard.view import (
 )
 
 _CHART: Final = "losses"
+# Whose losses are on the page: a spinner at each refresh would push them down.
 _SHOWN: Final = "failover_shown"
-"""Whose losses are on the page: a spinner at each refresh would push them down."""
 
 
 def _render() -> None:

@@ -26,6 +26,13 @@ _EDITOR_HEIGHT: Final = 240
 
 def _render() -> None:
     views = load_views()
+    st.html(f"<style>.st-key-{QUERY} textarea {{ font-family: var(--st-code-font, monospace); }}</style>")
+    if not loaders.load_deployments():
+        st.info(
+            "Nothing is stored yet, so views have no rows. `moescope simulate --model kimi-k3` sends "
+            "simulated load.",
+            icon=":material/info:",
+        )
     asking, reading = st.columns([5, 3], gap="medium")
     with asking:
         _show_editor(views[0].example.sql)
@@ -79,7 +86,8 @@ def _run(sql: str) -> None:
 
 def _show_outcome() -> None:
     query: RunningQuery | None = st.session_state.get(_RUNNING)
-    if query is None:
+    # What an earlier text brought is no answer to the text that stands there.
+    if query is None or query.sql != st.session_state[QUERY]:
         return
     if query.outcome is None:
         _show_progress(query)

@@ -97,7 +97,7 @@ def open_page(chromium, dashboard_url):
     """Open an address in a fresh profile; console errors of the page fail the test."""
     contexts = []
 
-    def visit(path="", *, scheme="light", width=1280, height=1000):
+    def visit(path="", *, scheme="light", width=1280, height=1000, ready=".js-plotly-plot .main-svg"):
         context = chromium.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, timezone_id="Europe/Berlin"
         )
@@ -105,7 +105,7 @@ def open_page(chromium, dashboard_url):
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.goto(f"{dashboard_url}/{path}")
-        page.locator(".js-plotly-plot .main-svg").first.wait_for()
+        page.locator(ready).first.wait_for()
         return page
 
     yield visit

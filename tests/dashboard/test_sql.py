@@ -68,6 +68,19 @@ def test_example_goes_into_the_editor_and_the_address(open_page, dsn):
     assert "sql_query" not in page.session_state
 
 
+def test_answer_to_another_text_is_not_shown(run_query):
+    page = run_query(MEASURE)
+    assert page.dataframe
+    next(button for button in page.button if button.key == "use-rank_load").click().run()
+    assert not page.dataframe
+
+
+def test_empty_store_says_how_to_get_data(open_page, make_dsn):
+    page = open_page(PAGE, make_dsn())
+    assert "moescope simulate" in page.info[0].value
+    assert page.text_area
+
+
 def test_rows_are_shown_with_what_they_cost(run_query):
     page = run_query(MEASURE)
     assert not page.exception

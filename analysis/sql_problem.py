@@ -134,9 +134,12 @@ def cancelled() -> SqlProblem:
 
 def is_about_settings(error: QueryError) -> bool:
     """Whether the store refused a setting that came with a query, rather than the query."""
-    text = str(error)
-    is_fixed = error.code == READONLY and "Cannot modify" in text
-    return is_fixed or error.code == SETTING_CONSTRAINT_VIOLATION
+    return is_read_only_already(error) or error.code == SETTING_CONSTRAINT_VIOLATION
+
+
+def is_read_only_already(error: QueryError) -> bool:
+    """Whether a setting was refused because the user may only read, whatever comes with a query."""
+    return error.code == READONLY and "Cannot modify" in str(error) and "readonly mode" in str(error)
 
 
 def _advice(kind: ProblemKind, settings: Settings) -> str:

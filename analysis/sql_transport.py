@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from urllib.parse import SplitResult, parse_qs, unquote, urlencode, urlsplit
 
 from moescope.analysis.sql_answer import FORMAT
-from moescope.analysis.sql_problem import is_about_settings
+from moescope.analysis.sql_problem import is_about_settings, is_read_only_already
 from moescope.analysis.store import database_of, root_reason, without_password
 from moescope.schemas.errors import MissingExtraError, QueryError, StoreUnavailableError
 from moescope.schemas.settings import Settings
@@ -29,6 +29,7 @@ MAX_ROWS: Final = 100_000
 _MAX_BYTES: Final = 64 * 2**20
 _GRACE_SECONDS: Final = 15.0
 """On top of the store's own limit of time, which is the one that explains itself."""
+_READ_ONLY: Final = {"readonly": "1", "cancel_http_readonly_queries_on_client_close": "1"}
 _PORTS: Final = {"http": 8123, "https": 8443}
 
 
@@ -89,14 +90,30 @@ class HttpTransport:
             QueryError: the store refused it.
             StoreUnavailableError: nobody answers, or the connection broke.
         """
-        try:
-            return self._send(sql, {"readonly": "1", **_limits(self._settings)})
-        except QueryError as error:
-            # Somebody who may only read, by the server's own word, may not set limits either; those of the
-            # server hold then.
-            if not is_about_settings(error):
-                raise
+        attempts = ({**_READ_ONLY, **_limits(self._settings)}, _READ_ONLY)
+        for attempt in attempts:
+            try:
+                return self._send(sql, attempt)
+            except QueryError as error:
+                # Who may set no limits, or none so high, has those of the server.
+                if not is_about_settings(error):
+                    raise
+                refused = error
+        if not self._may_only_read():
+            raise refused
         return self._send(sql, {})
+
+    def _may_only_read(self) -> bool:
+        """Whether the server itself lets this user only read.
+
+        Asked with a query of ours: in one that a person typed, ``SETTINGS`` brings the same refusal, and
+        without ``readonly`` that query could write.
+        """
+        try:
+            self._send("SELECT 1", _READ_ONLY)
+        except QueryError as error:
+            return is_read_only_already(error)
+        return False
 
     def cancel(self) -> None:
         """Close the connection."""
@@ -114,7 +131,6 @@ class HttpTransport:
             "default_format": FORMAT,
             "query_id": self.query_id,
             "wait_end_of_query": "1",
-            **({"cancel_http_readonly_queries_on_client_close": "1"} if settings else {}),
             **settings,
         }
         try:

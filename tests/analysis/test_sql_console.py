@@ -201,37 +201,69 @@ def test_nobody_who_answers_is_told_as_such():
     assert "Connection refused" in problem.message
 
 
-def test_server_that_lets_a_reader_set_nothing_is_asked_with_nothing_set():
+@pytest.fixture
+def ask_refusing():
+    """Ask a server that refuses requests that have one of these words, with code and text."""
+
+    def run(refusals, sql="SELECT 13 AS n"):
+        paths = []
+
+        class Server(BaseHTTPRequestHandler):
+            def do_POST(self):
+                paths.append(self.path)
+                sql = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                asked = f"{self.path} {sql}"
+                refused = next((said for word, said in refusals.items() if word in asked), None)
+                body = refused[1].encode() if refused else b'["n"]\n["UInt8"]\n["13"]\n'
+                self.send_response(500 if refused else 200)
+                if refused:
+                    self.send_header("X-ClickHouse-Exception-Code", str(refused[0]))
+                self.send_header("X-ClickHouse-Summary", '{"read_rows":"7","memory_usage":"79"}')
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        with HTTPServer(("127.0.0.1", 0), Server) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            settings = Settings(dsn=f"http://127.0.0.1:{server.server_port}/moescope")
+            outcome = RunningQuery(sql, settings).wait(PATIENCE_SECONDS)
+            server.shutdown()
+        return outcome, paths
+
+    return run
+
+
+FIXED = "Code: 164. DB::Exception: Cannot modify '{}' setting in readonly mode. (READONLY)"
+TOO_HIGH = "Code: 452. DB::Exception: Setting {} shouldn't be greater than 7. (SETTING_CONSTRAINT_VIOLATION)"
+
+
+def test_user_who_may_only_read_is_asked_with_nothing_set(ask_refusing):
     """A ClickHouse user with readonly = 1 may not send a setting, not even that one."""
-    paths = []
+    outcome, paths = ask_refusing({"readonly": (164, FIXED.format("readonly"))})
+    assert values(outcome) == {"n": (13,)}
+    assert (outcome.cost.read_rows, outcome.cost.memory_bytes) == (7, 79)
+    assert "readonly" not in paths[-1]
 
-    class Reader(BaseHTTPRequestHandler):
-        def do_POST(self):
-            paths.append(self.path)
-            self.rfile.read(int(self.headers["Content-Length"]))
-            is_setting = "max_execution_time" in self.path
-            text = (
-                b"Code: 164. DB::Exception: Cannot modify 'readonly' setting in readonly mode. (READONLY)"
-                if is_setting
-                else b'["n"]\n["UInt8"]\n["13"]\n'
-            )
-            self.send_response(500 if is_setting else 200)
-            if is_setting:
-                self.send_header("X-ClickHouse-Exception-Code", "164")
-            self.send_header("X-ClickHouse-Summary", '{"read_rows":"7","memory_usage":"79"}')
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
 
-        def log_message(self, *_):
-            pass
+def test_limit_above_the_servers_gives_way_and_reading_only_does_not(ask_refusing):
+    outcome, paths = ask_refusing({"max_memory_usage": (452, TOO_HIGH.format("max_memory_usage"))})
+    assert values(outcome) == {"n": (13,)}
+    assert all("readonly=1" in path for path in paths)
 
-    with HTTPServer(("127.0.0.1", 0), Reader) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        settings = Settings(dsn=f"http://127.0.0.1:{server.server_port}/moescope")
-        answer = RunningQuery("SELECT 13 AS n", settings).wait(PATIENCE_SECONDS)
-        server.shutdown()
-    assert values(answer) == {"n": (13,)}
-    assert (answer.cost.read_rows, answer.cost.memory_bytes) == (7, 79)
-    assert len(paths) == 2
-    assert "readonly" not in paths[1]
+
+def test_nothing_is_sent_without_reading_only_to_somebody_who_may_write(ask_refusing):
+    outcome, paths = ask_refusing({"readonly": (452, TOO_HIGH.format("readonly"))})
+    assert outcome.code == 452
+    assert all("readonly=1" in path for path in paths)
+
+
+@pytest.mark.parametrize("name", ["readonly", "max_threads"])
+def test_settings_that_a_person_typed_do_not_switch_reading_only_off(ask_refusing, name):
+    """ClickHouse refuses them in the words in which it refuses ours."""
+    sql = f"INSERT INTO t SELECT 1 SETTINGS {name} = 0"
+    outcome, paths = ask_refusing({"SETTINGS": (164, FIXED.format(name))}, sql)
+    assert outcome.kind is ProblemKind.WRITE
+    assert all("readonly=1" in path for path in paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -18,6 +19,9 @@ from moescope.schemas.settings import Settings
 VALUE: Final = "value"
 IS_ACTIVE: Final = "is_active"
 INFO: Final = "info_"
+_ROWS_PER_ALERT: Final = 50
+"""Rows that are fine are no alerts, and more of them than this for each alert are no way to say so."""
+_LABEL: Final = re.compile(r"(?!alertname$)[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Asks(Protocol):
@@ -51,9 +55,14 @@ def observe(store: Asks, rule: AlertRule, settings: Settings, at: float, limit: 
         StoreError: the store refused, or nobody answered.
     """
     expression = rule.expression
-    # Those that are fine do not count, and are seldom more than the alerts by far.
-    table = store.ask(expression.as_query(50 * limit + 1), expression.bind(settings, at))
+    most = _ROWS_PER_ALERT * limit
+    table = store.ask(expression.as_query(most + 1), expression.bind(settings, at))
     columns = read_columns(table.schema)
+    if table.num_rows > most:
+        raise QueryError(
+            f"more than {most} rows; leave out those that are fine, and say that they were looked at with "
+            "a row whose labels are NULL (docs/alerts.md)"
+        )
     return _observation(table, columns, limit)
 
 
@@ -74,6 +83,8 @@ def read_columns(schema: pa.Schema) -> Columns:
         )
     labels = [name for name in kinds if name not in {VALUE, IS_ACTIVE} and not name.startswith(INFO)]
     for name in labels:
+        if not _LABEL.fullmatch(name):
+            raise QueryError(f"column {name!r} is no name for a label; write … AS name, and not alertname")
         if not (_is_text(kinds[name]) or _is_whole(kinds[name])):
             raise QueryError(
                 f"column {name} is {kinds[name]}; a label is text or a whole number. Convert it with "

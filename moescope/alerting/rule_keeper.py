@@ -13,7 +13,7 @@ from moescope.alerting.datasource import Asks, observe
 from moescope.alerting.observation import LabelSet
 from moescope.alerting.rule import AlertRule, RuleGroup
 from moescope.alerting.template import Facts
-from moescope.schemas.errors import StoreError
+from moescope.schemas.errors import MoescopeError, StoreError
 from moescope.schemas.settings import Settings
 
 ALERT_NAME: Final = "alertname"
@@ -86,8 +86,10 @@ class RuleKeeper:
             series, changes = advance(known, seen, at, self._timing)
             tracked = {labels: self._tracked(labels, one, at) for labels, one in series.items()}
             _check_identities(tracked)
-        except StoreError as error:
-            self.last_error = str(error)
+        except Exception as error:
+            # Whatever it is, the rules after this one must be evaluated too.
+            is_ours = isinstance(error, MoescopeError)
+            self.last_error = str(error) if is_ours else f"{type(error).__name__}: {error}"
             self.failures += 1
             return Outcome(firing=self._firing(), is_failure=True)
         else:

@@ -34,6 +34,11 @@ def test_shipped_rules_have_nothing_to_say(check):
         ({"expr": f"SELECT 1 AS value, time FROM expert_failovers {AT}"}, "column time is timestamp"),
         ({"expr": f"SELECT 1 AS value, expertt FROM expert_failovers {AT}"}, "expertt"),
         ({"expr": f"SELECT 1 AS value FROM expert_failover {AT}"}, "expert_failover"),
+        (
+            {"expr": f"SELECT 1 AS value, max(layer) FROM expert_failovers {AT}"},
+            "column 'max(layer)' is no name",
+        ),
+        ({"expr": f"SELECT 1 AS value, reason AS alertname FROM expert_failovers {AT}"}, "and not alertname"),
         ({"expr": "INSERT INTO expert_load SELECT {at:DateTime64(3)}"}, "Syntax error"),
         ({"expr": f"SELECT 1 AS value, 'x' AS is_active FROM expert_failovers {AT}"}, "write a condition"),
         (

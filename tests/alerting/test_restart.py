@@ -119,6 +119,38 @@ def test_a_store_that_is_away_changes_no_alert_and_is_counted(night: Night):
     assert len(night.manager.got) == 3, "it still stands, and is repeated"
 
 
+def test_whatever_goes_wrong_with_one_rule_is_kept_to_it(night: Night):
+    night.store.say("347")
+    night.evaluate()
+    night.store.error = RuntimeError("nobody thought of this")
+    night.evaluate()
+    (keeper,) = night.runners[0].keepers
+
+    assert (night.states(), keeper.last_error) == ({"347": "pending"}, "RuntimeError: nobody thought of this")
+
+
+def test_more_rows_than_a_rule_may_have_are_an_error_and_not_missing_data(night: Night):
+    night.store.say("347")
+    for _ in range(3):
+        night.evaluate()
+    night.store.say(fine=tuple(map(str, range(50_001))))
+    night.evaluate()
+    (keeper,) = night.runners[0].keepers
+
+    assert night.states() == {"347": "firing"}
+    assert keeper.last_error.startswith("more than 50000 rows; leave out those that are fine")
+
+
+def test_more_alerts_than_the_limit_are_an_error_and_wake_nobody(night: Night):
+    night.store.say(*map(str, range(1001)))
+    for _ in range(4):
+        night.evaluate()
+    (keeper,) = night.runners[0].keepers
+
+    assert (night.manager.got, night.hook.got) == ([], [])
+    assert keeper.last_error.startswith("more than 1000 alerts at once")
+
+
 def test_data_that_are_missing_do_not_end_an_alert(night: Night):
     night.store.say("347")
     for _ in range(3):

@@ -37,7 +37,7 @@ ON_PAGES = {
 }
 # Words of the same look: a column, what `moescope alerts run` says of itself, users, a label, a file's key.
 OTHER_WORDS = re.compile(
-    r"moe_layers|moescope_alerts_\w+|moescope_(?:reader|writer|dashboard)|moe_(?:config|load_balancer)"
+    r"moe_layers|moescope_alerts_\w*|moescope_(?:reader|writer|dashboard)|moe_(?:config|load_balancer)"
 )
 PUBLISHED = [
     path

@@ -4,7 +4,7 @@ VENV ?= .venv
 ENGINES_VENV ?= .venv-engines
 BIN := $(VENV)/bin
 
-.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest bench-simulate bench-cardinality bench-requests bench-planner bench-replan clean
+.PHONY: help run test test-engines test-tools test-browser check format docs bench bench-export bench-overhead bench-ingest bench-simulate bench-cardinality bench-requests bench-planner bench-replan bench-pages clean
 .DEFAULT_GOAL := help
 
 help:            ## Show what there is
@@ -46,7 +46,7 @@ docs: $(VENV)/.ready   ## Write the generated pages and Grafana boards
 	$(BIN)/python docs/generate.py
 	$(BIN)/python deploy/grafana/generate.py
 
-bench: bench-export bench-ingest bench-simulate bench-cardinality bench-requests bench-planner bench-replan bench-overhead   ## Every benchmark; ratios, with the machine named
+bench: bench-export bench-ingest bench-simulate bench-cardinality bench-requests bench-planner bench-replan bench-pages bench-overhead   ## Every benchmark; ratios, with the machine named
 
 bench-export: $(VENV)/.ready   ## Index-encoded export against one SDK counter per expert
 	@$(BIN)/python benchmarks/bench_export.py $(BENCH_ARGS)
@@ -69,6 +69,9 @@ bench-planner: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## The replication planne
 
 bench-replan: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## A few moves beside vLLM's full re-plan, on the next window
 	@$(ENGINES_VENV)/bin/python -m benchmarks.bench_replan $(BENCH_ARGS)
+
+bench-pages: $(VENV)/.ready   ## First load, refresh and memory of every page of the dashboard
+	@$(BIN)/python benchmarks/bench_pages.py $(BENCH_ARGS)
 
 bench-overhead: $(VENV)/.ready $(ENGINES_VENV)/.ready   ## vLLM throughput with the hook on and off
 	@$(ENGINES_VENV)/bin/python benchmarks/bench_overhead.py $(BENCH_ARGS)

@@ -18,6 +18,7 @@ from moescope.analysis.expert_load import TimeArray
 from moescope.analysis.latency_report import LatencyAnswer
 from moescope.analysis.memory import GROWING_POOLS, PoolHistory
 from moescope.analysis.prefix_cache import PrefixCache
+from moescope.analysis.requests import rate_goodput
 from moescope.analysis.span import Span
 from moescope.analysis.steps import pick_steps
 from moescope.analysis.token_rate import TokenRate
@@ -222,10 +223,10 @@ def _goodput_series(answer: LatencyAnswer) -> Iterator[tuple[Quantity, Series]]:
             Quantity("Good requests", Subject.GOODPUT, Unit.SHARE, metrics.REQUESTS_FINISHED, 1),
             Series(good.good_share, good.steps.times, good.good_share_over_time),
         )
-        seconds = answer.span.seconds_of_steps(good.steps.times)
+        rates = rate_goodput(good.steps, answer.span)
         yield (
             Quantity("Good tokens", Subject.GOODPUT, Unit.RATE, metrics.REQUEST_OUTPUT_TOKENS, 1),
-            Series(good.good_tokens_per_second, good.steps.times, good.steps.good_tokens / seconds),
+            Series(good.good_tokens_per_second, good.steps.times, rates.good_tokens),
         )
 
 

@@ -66,6 +66,16 @@ class GoodputSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class GoodputRates:
+    """Finished requests and their output tokens, a second. Arrays are float64 ``[steps]``."""
+
+    requests: FloatArray
+    good_requests: FloatArray
+    output_tokens: FloatArray
+    good_tokens: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class Goodput:
     """How much of the work kept the latency contract.
 
@@ -129,6 +139,13 @@ def read_goodput(store: Store, span: Span, settings: Settings) -> Goodput:
     rank_seconds = lock(column_as_array(table, "rank_seconds").astype(np.float64))
     steps = GoodputSteps(times, requests, good_requests, output_tokens, good_tokens, ranks, rank_seconds)
     return judge_goodput(steps, span.seconds, settings)
+
+
+def rate_goodput(steps: GoodputSteps, span: Span) -> GoodputRates:
+    """Finished requests a second in each step, over the part of it that the data covers."""
+    seconds = span.seconds_of_steps(steps.times)
+    counts = (steps.requests, steps.good_requests, steps.output_tokens, steps.good_tokens)
+    return GoodputRates(*(lock(count / seconds) for count in counts))
 
 
 def judge_goodput(steps: GoodputSteps, seconds: float, settings: Settings) -> Goodput:

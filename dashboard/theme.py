@@ -54,6 +54,7 @@ OK: Final = "rgba(110, 135, 160, 0.55)"
 BAD: Final = "#e0480e"
 WARM: Final = "#e69f00"
 LIMIT: Final = "rgba(128, 140, 155, 0.9)"
+NODE: Final = "rgba(110, 120, 135, 0.95)"
 ROOM: Final = "rgba(128, 140, 155, 0.16)"
 MUTED: Final = "rgba(128, 140, 155, 0.75)"
 

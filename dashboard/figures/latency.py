@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from moescope.analysis.dispatch import pick_dispatch_times
 from moescope.analysis.distribution import Distribution
 from moescope.analysis.latency_report import LatencyAnswer
-from moescope.analysis.requests import RequestLoad
+from moescope.analysis.requests import RequestLoad, rate_goodput
 from moescope.analysis.steps import pick_steps
 from moescope.dashboard import theme
 from moescope.dashboard.figures.panels import (
@@ -74,6 +74,34 @@ def draw_request_latency(answer: LatencyAnswer, settings: Settings) -> go.Figure
         )
         show_percent(figure, where)
         add_limit(figure, where, 1 - settings.contract_missed_share)
+    return figure
+
+
+def draw_goodput(answer: LatencyAnswer) -> go.Figure:
+    """Draw finished requests and output tokens a second: all of them, and those that kept the contract."""
+    steps = answer.goodput.steps
+    rates = rate_goodput(steps, answer.span)
+    titles = [
+        PanelTitle("Finished requests", f"{metrics.REQUESTS_FINISHED.name}, requests a second"),
+        PanelTitle("Output tokens", f"{metrics.REQUEST_OUTPUT_TOKENS.name}, tokens a second"),
+    ]
+    figure = make_panels(titles, columns=2, revision="goodput")
+    for index, (whole, good) in enumerate(
+        ((rates.requests, rates.good_requests), (rates.output_tokens, rates.good_tokens))
+    ):
+        where = place_of(index, 2)
+        for name, values, line in (
+            ("all", whole, {"color": theme.MUTED, "width": 2, "dash": "dash"}),
+            ("kept the contract", good, {"color": theme.GOOD, "width": 2.4}),
+        ):
+            add_line(
+                *(figure, where, steps.times, values),
+                name=name,
+                hover="%{y:,.3s} a second",
+                line=line,
+                shows_legend=index == 0,
+            )
+    figure.update_yaxes(tickformat="~s", row=1, col=2)
     return figure
 
 

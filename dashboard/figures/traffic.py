@@ -1,21 +1,29 @@
-"""Rank × rank: what they exchange, and who waits for whom."""
+"""Rank × rank: what they exchange, and what deduplication saves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from moescope.analysis.dispatch import WaitMatrix
 from moescope.analysis.rank_io import RankTraffic, TrafficValue
+from moescope.analysis.rank_nodes import NodeBlock
 from moescope.dashboard import theme
-from moescope.dashboard.figures.panels import title_text
+from moescope.dashboard.figures.panels import LEGEND, title_text
+from moescope.dashboard.figures.rank_matrix import (
+    MARGIN,
+    STRIP_HEIGHT,
+    draw_nodes,
+    extent_of,
+    label_ranks,
+    matrix_height,
+    steep_scale,
+)
 from moescope.dashboard.labels import unit_words
 from moescope.schemas import metrics
-from moescope.schemas.attributes import DispatchStage
 from moescope.schemas.records import FloatArray, IntArray
 
 _METRIC: Final = {
@@ -30,16 +38,8 @@ _VERB: Final = {
     TrafficValue.TOKENS: "sends %{z:.3s} tokens a second to",
     TrafficValue.ASSIGNMENTS: "sends %{z:.3s} assignments a second to",
 }
-_COLOR_STEPS: Final = (0.0, 0.03, 0.08, 0.18, 0.38, 0.7, 1.0)
-_PIXELS_PER_RANK: Final = 9
-_MIN_HEIGHT, _MAX_HEIGHT = 300, 640
-_STRIP_HEIGHT: Final = 90
-_WAIT_WORDS: Final = {
-    True: ("s</b> a minute", "s</b> a minute", "s a minute", "seconds a minute"),
-    False: (" ×</b> the mean pair", " ×</b> the mean rank", "× the mean pair", "× the mean, no time"),
-}
-"""Of a cell, of a bar, of the scale and of the title, by whether the engine counts time."""
-_MARGIN: Final = {"l": 56, "r": 16, "t": 44, "b": 52}
+_ROOM_FOR_RANKS: Final = 8
+_ROOM_BELOW: Final = 74
 
 
 def traffic_title(value: TrafficValue) -> str:
@@ -48,9 +48,12 @@ def traffic_title(value: TrafficValue) -> str:
     return f"{metric.name}, {unit_words(metric)} a second"
 
 
-def draw_traffic(traffic: RankTraffic, value: TrafficValue) -> go.Figure:
-    """Draw one matrix, the row reports; above and beside it what each column and row adds up to."""
-    height = _height(traffic.ranks) + _STRIP_HEIGHT
+def draw_traffic(traffic: RankTraffic, value: TrafficValue, blocks: Sequence[NodeBlock] = ()) -> go.Figure:
+    """Draw one matrix, the row reports; above and beside it what each column and row adds up to.
+
+    Lines stand between the nodes where ``blocks`` tell them, and a frame about what stays inside of one.
+    """
+    height = matrix_height(traffic.ranks) + STRIP_HEIGHT
     figure = make_subplots(
         rows=2,
         cols=2,
@@ -59,7 +62,7 @@ def draw_traffic(traffic: RankTraffic, value: TrafficValue) -> go.Figure:
         horizontal_spacing=0.012,
         vertical_spacing=8 / height,
         column_widths=[0.86, 0.14],
-        row_heights=[_STRIP_HEIGHT / height, 1 - _STRIP_HEIGHT / height],
+        row_heights=[STRIP_HEIGHT / height, 1 - STRIP_HEIGHT / height],
         specs=[[{}, None], [{}, {}]],
     )
     is_received = value is TrafficValue.BYTES_RECEIVED
@@ -68,7 +71,7 @@ def draw_traffic(traffic: RankTraffic, value: TrafficValue) -> go.Figure:
     columns, rows = _sum_bars(traffic, value)
     figure.add_trace(columns, row=1, col=1)
     figure.add_trace(rows, row=2, col=2)
-    _label_ranks(figure, None, row=2, column=1)
+    label_ranks(figure, None, row=2, column=1)
     # As a note: a title of this axis is drawn upon its labels, whatever its standoff.
     figure.add_annotation(
         text="from rank" if is_received else "to rank",
@@ -81,7 +84,7 @@ def draw_traffic(traffic: RankTraffic, value: TrafficValue) -> go.Figure:
         showarrow=False,
         font={"size": 14},
     )
-    low, high = _extent(traffic.ranks)
+    low, high = extent_of(traffic.ranks)
     figure.update_yaxes(range=[high, low], showgrid=False, zeroline=False, row=2)
     figure.update_yaxes(title={"text": "rank that reports", "standoff": 8}, row=2, col=1)
     figure.update_yaxes(rangemode="tozero", nticks=3, tickformat="~s", row=1, col=1)
@@ -95,9 +98,10 @@ def draw_traffic(traffic: RankTraffic, value: TrafficValue) -> go.Figure:
         col=2,
     )
     _title_scale(figure, traffic_title(value), x=0.375)
+    draw_nodes(figure, blocks, row=2, column=1)
     figure.update_layout(
-        height=height + _MARGIN["t"] + _MARGIN["b"],
-        margin=_MARGIN,
+        height=height + MARGIN["t"] + _ROOM_BELOW,
+        margin=MARGIN | {"b": _ROOM_BELOW},
         bargap=0.25,
         hoverlabel={"align": "left"},
         uirevision=f"traffic {value.value}",
@@ -127,93 +131,66 @@ def _sum_bars(traffic: RankTraffic, value: TrafficValue) -> tuple[go.Bar, go.Bar
     )
 
 
-def draw_waits(waits: Mapping[DispatchStage, WaitMatrix], seconds: float) -> go.Figure:
-    """Draw the wait matrix of each stage, above it how long each rank was waited for."""
-    stages = list(waits)
-    figure = make_subplots(
-        rows=2,
-        cols=len(stages),
-        shared_xaxes=True,
-        horizontal_spacing=0.07,
-        vertical_spacing=0.02,
-        row_heights=[0.22, 0.78],
-    )
-    top = max(float(np.nanmax(_wait_cells(matrix, seconds), initial=0.0)) for matrix in waits.values())
-    for column, stage in enumerate(stages, start=1):
-        _add_waits(figure, column, waits[stage], seconds, top, is_last=column == len(stages))
-    figure.update_layout(
-        height=_height(waits[stages[0]].ranks) + _STRIP_HEIGHT + _MARGIN["t"] + _MARGIN["b"],
-        margin=_MARGIN | {"r": 92},
-        bargap=0.25,
-        hoverlabel={"align": "left"},
-        uirevision="waits",
-    )
-    return figure
+def draw_deduplication(traffic: RankTraffic, saved: FloatArray) -> go.Figure:
+    """Draw what each rank sends: assignments as they would travel one by one, tokens as they do.
 
-
-def _add_waits(
-    figure: go.Figure, column: int, matrix: WaitMatrix, seconds: float, top: float, *, is_last: bool
-) -> None:
-    color = theme.STAGE_COLOR[matrix.stage]
-    suffix = "s" if matrix.is_time else "×"
-    pair, rank, scale, axis = _WAIT_WORDS[matrix.is_time]
-    figure.add_trace(
-        go.Bar(
-            x=matrix.ranks,
-            y=matrix.caused_per_minute(seconds) if matrix.is_time else matrix.caused_of_mean,
-            marker={"color": color, "line": {"width": 0}},
-            showlegend=False,
-            hovertemplate=f"All others waited <b>%{{y:.3s}}{rank} for rank %{{x}}<extra></extra>",
-        ),
-        row=1,
-        col=column,
+    Args:
+        traffic: of one phase.
+        saved: float64 ``[ranks]``, the part of the assignments that does not travel.
+    """
+    kinds = (
+        (TrafficValue.ASSIGNMENTS, {"color": theme.ROOM, "line": {"width": 1, "color": theme.LIMIT}}),
+        (TrafficValue.TOKENS, {"color": theme.REQUEST, "line": {"width": 0}}),
     )
-    heatmap = go.Heatmap(
-        z=_wait_cells(matrix, seconds),
-        x=matrix.ranks,
-        y=matrix.ranks,
-        zmin=0,
-        zmax=top or 1,
-        colorscale=_scale(),
-        showscale=is_last,
-        colorbar={
-            "title": {"text": scale, "side": "right"},
-            "thickness": 10,
-            "outlinewidth": 0,
-            "len": 0.78,
-            "y": 0,
-            "yanchor": "bottom",
-            "x": 1.01,
-            "tickformat": "~s",
-            "ticksuffix": suffix,
-        },
-        hovertemplate=f"Rank %{{y}} waited <b>%{{z:.3s}}{pair} for rank %{{x}}<extra></extra>",
+    figure = go.Figure(
+        [
+            go.Bar(
+                x=traffic.ranks,
+                y=traffic.row_sums_per_second(value),
+                name="assignments"
+                if value is TrafficValue.ASSIGNMENTS
+                else "tokens, each sent once to a rank",
+                marker=look,
+                customdata=saved,
+                hovertemplate=(
+                    f"Rank %{{x}}: <b>%{{y:.3s}}</b> {value.value} a second, "
+                    "%{customdata:.0%} of the assignments are saved<extra></extra>"
+                ),
+            )
+            for value, look in kinds
+        ]
     )
-    figure.add_trace(heatmap, row=2, col=column)
-    _label_ranks(figure, "rank that is waited for", row=2, column=column)
-    low, high = _extent(matrix.ranks)
-    figure.update_yaxes(range=[high, low], showgrid=False, zeroline=False, row=2, col=column)
-    if column == 1:
-        figure.update_yaxes(title={"text": "rank that waits", "standoff": 8}, row=2, col=1)
-    figure.update_yaxes(rangemode="tozero", nticks=3, tickformat="~s", ticksuffix=suffix, row=1, col=column)
+    low, high = extent_of(traffic.ranks)
     figure.add_annotation(
-        text=title_text(matrix.stage.value.capitalize(), f"{metrics.DISPATCH_WAIT.name}, {axis}"),
-        xref="x domain",
-        yref="y domain",
+        text=title_text("Sent by each rank", f"{metrics.RANK_ASSIGNMENTS.name}, {metrics.RANK_TOKENS.name}"),
+        xref="paper",
+        yref="paper",
         x=0,
         y=1,
         xanchor="left",
         yanchor="bottom",
         yshift=4,
         showarrow=False,
-        font={"color": color},
-        row=1,
-        col=column,
     )
-
-
-def _wait_cells(matrix: WaitMatrix, seconds: float) -> FloatArray:
-    return matrix.per_minute(seconds) if matrix.is_time else matrix.of_mean_pair
+    figure.update_yaxes(
+        title={"text": "a second", "standoff": 8}, rangemode="tozero", nticks=5, tickformat="~s"
+    )
+    figure.update_xaxes(
+        title={"text": "rank that sends", "standoff": 8},
+        range=[low, max(high, low + _ROOM_FOR_RANKS)],
+        showgrid=False,
+        zeroline=False,
+    )
+    figure.update_layout(
+        barmode="overlay",
+        height=260,
+        margin=MARGIN | {"l": 64, "t": 52},
+        bargap=0.25,
+        hoverlabel={"align": "left"},
+        legend=LEGEND,
+        uirevision="deduplication",
+    )
+    return figure
 
 
 def _heatmap(cells: FloatArray, ranks: IntArray, sentence: str) -> go.Heatmap:
@@ -223,7 +200,7 @@ def _heatmap(cells: FloatArray, ranks: IntArray, sentence: str) -> go.Heatmap:
         y=ranks,
         zmin=0,
         zmax=float(np.nanmax(cells, initial=0.0)) or 1,
-        colorscale=_scale(),
+        colorscale=steep_scale(),
         hovertemplate=f"{sentence}<extra></extra>",
         colorbar={
             "orientation": "h",
@@ -254,30 +231,6 @@ def _title_scale(figure: go.Figure, text: str, *, x: float) -> None:
         yshift=10,
         showarrow=False,
     )
-
-
-def _label_ranks(figure: go.Figure, text: str | None, *, row: int, column: int) -> None:
-    figure.update_xaxes(
-        title={"text": text, "standoff": 16},
-        showgrid=False,
-        zeroline=False,
-        tickangle=0,
-        row=row,
-        col=column,
-    )
-
-
-def _scale() -> list[list[object]]:
-    """Steps that grow: the usual pair can be seen beside one that has ten times as much."""
-    return [[at, color] for at, color in zip(_COLOR_STEPS, theme.SEQUENTIAL, strict=True)]
-
-
-def _extent(ranks: IntArray) -> tuple[float, float]:
-    return (float(ranks[0]) - 0.5, float(ranks[-1]) + 0.5) if len(ranks) else (-0.5, 0.5)
-
-
-def _height(ranks: IntArray) -> int:
-    return min(max(_PIXELS_PER_RANK * len(ranks), _MIN_HEIGHT), _MAX_HEIGHT)
 
 
 def _unit(value: TrafficValue) -> str:

@@ -8,7 +8,12 @@ from moescope.analysis import words
 from moescope.analysis.latency_report import LatencyAnswer
 from moescope.dashboard import loaders, missing
 from moescope.dashboard.export import show_figure
-from moescope.dashboard.figures.latency import draw_inside, draw_request_latency, draw_request_load
+from moescope.dashboard.figures.latency import (
+    draw_goodput,
+    draw_inside,
+    draw_request_latency,
+    draw_request_load,
+)
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.latency_numbers import show_goodput, show_request_numbers
 from moescope.dashboard.states import run_guarded, show_empty_store
@@ -56,6 +61,20 @@ def _show_requests(answer: LatencyAnswer) -> None:
             draw_request_latency(answer, loaders.get_settings()),
             key="request_latency",
             alt="Percentiles of every latency of requests over time, and the share that kept the contract.",
+        )
+    _show_goodput(answer)
+
+
+def _show_goodput(answer: LatencyAnswer) -> None:
+    if not answer.goodput.requests:
+        return
+    with st.container(border=True, gap="xsmall"):
+        st.subheader("Goodput", anchor=False)
+        st.caption("What is between the lines was computed for requests that missed the latency contract.")
+        show_figure(
+            draw_goodput(answer),
+            key="goodput",
+            alt="Finished requests and output tokens a second, all and those within the latency contract.",
         )
 
 

@@ -10,13 +10,15 @@ from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.dispatch import CYCLES_WORDS
 from moescope.analysis.rank_facts import list_rank_facts
 from moescope.analysis.rank_load import RankWork, describe_rank_work, measure_rank_work
+from moescope.analysis.rank_nodes import list_node_blocks
 from moescope.analysis.rank_steps import RankSteps
 from moescope.analysis.traffic_report import TrafficAnswer
 from moescope.dashboard import loaders, loaders_ranks, missing
 from moescope.dashboard.chart_events import watch_chart
 from moescope.dashboard.export import show_figure
-from moescope.dashboard.figures.ranks import draw_activated_experts, draw_rank_times, draw_rank_work
-from moescope.dashboard.figures.traffic import draw_waits
+from moescope.dashboard.figures.rank_times import draw_rank_times
+from moescope.dashboard.figures.ranks import draw_activated_experts, draw_rank_work
+from moescope.dashboard.figures.waits import draw_waits
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.rank_detail import choose_rank, pick_rank, show_rank
 from moescope.dashboard.panels.rank_table import show_rank_table
@@ -133,10 +135,11 @@ def _show_waits(answer: TrafficAnswer) -> None:
             missing.show_missing(missing.WAITS)
             return
         st.caption("The row waits for the column. A bright column is a late rank; it waits least itself.")
+        nodes = list_node_blocks(next(iter(answer.waits.values())).ranks, answer.host_of_rank)
         if not all(waits.is_time for waits in answer.waits.values()):
             st.caption(CYCLES_WORDS)
         show_figure(
-            draw_waits(answer.waits, answer.span.seconds),
+            draw_waits(answer.waits, answer.span.seconds, nodes),
             key="wait_matrix",
             alt="How long each rank waited for each other one in dispatch and combine.",
         )

@@ -7,10 +7,19 @@ import streamlit as st
 from moescope.analysis import words
 from moescope.analysis.dispatch import CYCLES_WORDS
 from moescope.analysis.rank_io import TrafficValue
-from moescope.analysis.traffic_report import TrafficAnswer
+from moescope.analysis.rank_nodes import (
+    NodeBlock,
+    describe_nodes,
+    describe_reach,
+    list_node_blocks,
+    measure_reach,
+    saved_by_rank,
+)
+from moescope.analysis.traffic_report import DEDUP_FORMULA, TrafficAnswer
 from moescope.dashboard import loaders, missing
 from moescope.dashboard.export import show_figure
-from moescope.dashboard.figures.traffic import draw_traffic, draw_waits
+from moescope.dashboard.figures.traffic import draw_deduplication, draw_traffic
+from moescope.dashboard.figures.waits import draw_waits
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.panels.traffic_numbers import show_traffic_numbers
 from moescope.dashboard.states import run_guarded, show_empty_store
@@ -60,6 +69,7 @@ def _show(view: View, ep_group: str, phase: Phase, value: TrafficValue) -> None:
     answer = loaders.load_traffic(view.cover(deployment, ep_group))
     st.caption(f"{words.duration(answer.span.seconds)} to {time_label(answer.span.end)}.")
     _show_matrix(answer, phase, value)
+    _show_deduplication(answer, phase)
     _show_waits(answer)
 
 
@@ -69,17 +79,43 @@ def _show_matrix(answer: TrafficAnswer, phase: Phase, value: TrafficValue) -> No
         missing.show_missing(missing.TRAFFIC)
         return
     show_traffic_numbers(answer, traffic)
+    blocks = list_node_blocks(traffic.ranks, answer.host_of_rank)
+    reach = measure_reach(traffic, value, answer.host_of_rank)
     with st.container(border=True, gap="xsmall"):
         st.subheader(f"Between ranks, {phase.value}", anchor=False)
         st.caption(
             "The row reports. A token counts once for each rank that it is sent to, however many of its "
-            "experts live there; assignments count every one."
+            "experts live there; assignments count every one. " + describe_nodes(blocks)
         )
+        if reach is not None:
+            st.caption(describe_reach(reach))
         show_figure(
-            draw_traffic(traffic, value),
+            draw_traffic(traffic, value, blocks),
             key="traffic_matrix",
             alt=f"What each rank exchanges with each other one in {phase.value}: {value.value}.",
         )
+
+
+def _show_deduplication(answer: TrafficAnswer, phase: Phase) -> None:
+    traffic = answer.traffic.get(phase)
+    if traffic is None or traffic.dedup_factor is None:
+        return
+    with st.container(border=True, gap="xsmall"):
+        st.subheader(f"Saved by sending each token once, {phase.value}", anchor=False)
+        st.caption(
+            f"A token with several experts on a rank travels there once: {traffic.dedup_factor:.2f} "
+            f"assignments go with each token sent ({DEDUP_FORMULA})."
+        )
+        show_figure(
+            draw_deduplication(traffic, saved_by_rank(traffic)),
+            key="deduplication",
+            alt=f"Assignments and deduplicated tokens that each rank sends in {phase.value}.",
+        )
+
+
+def _nodes_of_waits(answer: TrafficAnswer) -> tuple[NodeBlock, ...]:
+    ranks = next(iter(answer.waits.values())).ranks
+    return list_node_blocks(ranks, answer.host_of_rank)
 
 
 def _show_waits(answer: TrafficAnswer) -> None:
@@ -95,7 +131,7 @@ def _show_waits(answer: TrafficAnswer) -> None:
         if not all(waits.is_time for waits in answer.waits.values()):
             st.caption(CYCLES_WORDS)
         show_figure(
-            draw_waits(answer.waits, answer.span.seconds),
+            draw_waits(answer.waits, answer.span.seconds, _nodes_of_waits(answer)),
             key="wait_matrix",
             alt="How long each rank waited for each other one in dispatch and combine.",
         )

@@ -16,7 +16,7 @@ from moescope.analysis.rank_steps import RankSteps
 from moescope.analysis.traffic_report import TrafficAnswer
 from moescope.dashboard import loaders_ranks
 from moescope.dashboard.export import show_figure
-from moescope.dashboard.figures.ranks import draw_one_rank
+from moescope.dashboard.figures.rank_times import draw_one_rank
 from moescope.dashboard.links import EXPERT_LOAD, link_to
 from moescope.dashboard.view import RANK, View, link_params
 from moescope.schemas import metrics

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from moescope.analysis.requests import GoodputSteps, cost_per_thousand_tokens, judge_goodput
+from moescope.analysis.requests import GoodputSteps, cost_per_thousand_tokens, judge_goodput, rate_goodput
+from moescope.analysis.span import Span
 from moescope.schemas.settings import Settings
 
 
@@ -38,6 +39,15 @@ def test_minute_in_which_none_finished_has_no_share():
     good = judge_goodput(_steps([0, 13], [0, 13]), 120.0, Settings())
     assert np.isnan(good.good_share_over_time[0])
     assert good.good_share == 1
+
+
+def test_rates_are_over_what_the_data_covers_of_a_step():
+    span = Span("s", "", 0, 120_000, 90_000, 60)
+    rates = rate_goodput(_steps([60, 60], [30, 15], [600, 600], [300, 150]), span)
+    np.testing.assert_allclose(rates.requests, [1, 2])
+    np.testing.assert_allclose(rates.good_requests, [0.5, 0.5])
+    np.testing.assert_allclose(rates.output_tokens, [10, 20])
+    np.testing.assert_allclose(rates.good_tokens, [5, 5])
 
 
 def test_cost_is_price_times_rank_hours_by_good_tokens():

@@ -38,6 +38,11 @@ def test_goodput_is_said_with_its_verdict(open_page, dsn, texts):
     assert GOOD_REQUESTS / (GOOD_REQUESTS + SLOW_REQUESTS) == 0.65
 
 
+def test_goodput_is_drawn_beside_all_that_finished(open_page, dsn, figure_of):
+    traces = figure_of(open_page(PAGE, dsn), "goodput")["data"]
+    assert [trace["name"] for trace in traces] == ["all", "kept the contract"] * 2
+
+
 def test_cost_is_absent_without_a_price_and_there_with_one(open_page, dsn, texts, monkeypatch):
     page = open_page(PAGE, dsn)
     assert _metrics(page)["Cost per 1000"] == "–"

@@ -51,6 +51,25 @@ def test_received_is_sent_seen_from_the_other_side(open_page, dsn, figure_of):
     np.testing.assert_allclose(sent, received.T)
 
 
+def test_nodes_are_outlined_and_named_with_how_far_tokens_travel(open_page, dsn, figure_of, texts):
+    page = open_page(PAGE, dsn, matrix="tokens")
+    frames = [
+        (mark["x0"], mark["x1"], mark["y0"], mark["y1"])
+        for mark in figure_of(page, "traffic_matrix")["layout"]["shapes"]
+        if mark["type"] == "rect"
+    ]
+    assert frames == [(-0.5, 3.5, -0.5, 3.5), (3.5, 6.5, 3.5, 6.5)]
+    said = texts(page)
+    assert "Frames are nodes: node-0 (ranks 0–3), node-1 (ranks 4–6)." in said
+    assert "Of the tokens 14 % stay on their rank, 37 % go to other ranks of the node and 49 % to" in said
+
+
+def test_assignments_stand_beside_the_tokens_that_travel(open_page, dsn, figure_of):
+    bars = figure_of(open_page(PAGE, dsn), "deduplication")["data"]
+    assert [bar["name"] for bar in bars] == ["assignments", "tokens, each sent once to a rank"]
+    assert all("assignments are saved" in bar["hovertemplate"] for bar in bars)
+
+
 def test_key_numbers_say_deduplication_and_what_leaves_the_node(open_page, dsn):
     shown = {metric.label: metric.value for metric in open_page(PAGE, dsn).metric}
     assert shown["Assignments a token"] == "3.43 ×"

@@ -12,13 +12,8 @@ from typing import Any, Final
 from moescope.alerting.alert import Alert
 from moescope.alerting.rule_keeper import ALERT_NAME, RuleKeeper
 from moescope.alerting.scratch_store import ScratchStore, scratch_store
-from moescope.alerting.unit_test_file import (
-    Expectation,
-    ExpectedAlert,
-    RuleTest,
-    RuleTestFile,
-    read_test_file,
-)
+from moescope.alerting.unit_test_case import Expectation, ExpectedAlert, RuleTest
+from moescope.alerting.unit_test_file import RuleTestFile, read_test_file
 from moescope.alerting.unit_test_input import filled
 from moescope.analysis.store import Store
 from moescope.schemas.settings import Settings

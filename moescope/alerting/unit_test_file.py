@@ -11,6 +11,7 @@ from moescope.alerting.alert_state import State
 from moescope.alerting.rule import RuleGroup
 from moescope.alerting.rule_file import read_rule_files
 from moescope.alerting.series_notation import expand
+from moescope.alerting.unit_test_case import Expectation, ExpectedAlert, Rows, RuleTest
 from moescope.alerting.yaml_keys import (
     Key,
     check_keys,
@@ -74,54 +75,6 @@ _ALERT: Final = {
     "exp_annotations": Key("a mapping from annotation to text; those left out are not compared", is_mapping),
     "exp_value": Key("a number; not compared if left out", lambda value: isinstance(value, int | float)),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows for one table: constant columns, and columns with a value for each step."""
-
-    table: str
-    columns: Mapping[str, Any]
-    values: Mapping[str, list[float | int | None]]
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedAlert:
-    """One alert that must be there."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    value: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """Which alerts of a name must be in a state at a time, all of them and no others."""
-
-    eval_seconds: float
-    alertname: str
-    state: State
-    alerts: tuple[ExpectedAlert, ...]
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class RuleTest:
-    """One test. ``interval_seconds`` lies between the rows of its input."""
-
-    name: str
-    interval_seconds: float
-    rows: tuple[Rows, ...]
-    simulate: Mapping[str, Any] | None
-    expectations: tuple[Expectation, ...]
-    line: int
-
-    @property
-    def span_seconds(self) -> float:
-        """From the start to the last thing that is expected or written."""
-        written = max((rows.count for rows in self.rows), default=0) * self.interval_seconds
-        return max(written, *(one.eval_seconds for one in self.expectations))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from moescope.alerting.scratch_store import ScratchStore
 from moescope.alerting.series_notation import expand
-from moescope.alerting.unit_test_file import Rows, RuleTest
+from moescope.alerting.unit_test_case import Rows, RuleTest
 from moescope.alerting.yaml_keys import duration_seconds
 from moescope.exporters.otlp_config import Protocol, load_otlp_config
 from moescope.schemas.errors import AlertRuleError, UsageError

@@ -151,6 +151,8 @@ def test_errors_name_the_option_and_the_way_out(counts, tmp_path):
 
     assert "say so with --ranks" in fails(*from_counts)
     assert "--service is for a store" in fails(*from_counts, "--ranks", 4, "--service", "x")
+    until = ("--until", "2026-03-01T12:30:00Z")
+    assert "--until is for a store" in fails(*from_counts, "--ranks", 4, *until)
     assert "use one of text, json, vllm" in fails(*from_counts, "--ranks", 4, "--format", "yaml")
     assert "none, hot, all" in fails(*from_counts, "--ranks", 4, "--cover-nodes", "some")
     assert "--output FILE" in fails(*from_counts, "--ranks", 4, "--format", "vllm", "--json")

@@ -43,6 +43,19 @@ def test_the_placement_that_ranks_report_is_where_the_plan_starts(store):
     assert held.tolist() == BUSY.replicas().tolist()
 
 
+def test_windows_end_at_the_time_that_is_asked_for_and_say_so(store):
+    end_ms = (BUSY.end_s - 2 * 60) * 1000
+    load = read(store, count=3, end_ms=end_ms)
+
+    assert load.end_ms == end_ms
+    counted = BUSY.counts(Phase.PREFILL) + BUSY.counts(Phase.DECODE)
+    assert load.tokens.tolist() == counted[1:4].tolist()
+
+
+def test_end_of_the_newest_windows_is_known(store):
+    assert read(store).end_ms == BUSY.end_s * 1000
+
+
 def test_independent_tokens_have_a_design_effect_near_1(store):
     assert np.all(read(store).design_effect < 1.5)
 

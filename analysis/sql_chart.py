@@ -80,7 +80,7 @@ def choose_chart(answer: SqlAnswer) -> ChartChoice | None:
     if up is None:
         return None
     others = [name for name in names if name is not x and name is not up]
-    series = _choose_series(x, others)
+    series = _choose_series(x, others if times else [one for one in others if _repeats(one)])
     untold = [name for name in others if name.name != series and len(set(name.cells)) > 1]
     is_apart = _is_apart(x, _find(answer, series)) if series else len(set(x.cells)) == answer.row_count
     is_crowded = not times and names and (untold or not is_apart)
@@ -132,6 +132,11 @@ def _choose_series(x: Column, others: Sequence[Column]) -> str:
     several = [one for one in others if 2 <= len(set(one.cells)) <= MAX_SERIES]
     apart = [one for one in several if _is_apart(x, one)]
     return next((one.name for one in apart or several), "")
+
+
+def _repeats(column: Column) -> bool:
+    """Whether its names come twice each, or so: a bar of its own colour for each row tells nothing."""
+    return 2 * len(set(column.cells)) <= len(column.cells)
 
 
 def _is_apart(x: Column, series: Column) -> bool:

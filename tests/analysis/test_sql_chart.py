@@ -25,7 +25,7 @@ TIMES = ("DateTime64(0, 'UTC')", ["2026-01-02 03:04:00", "2026-01-02 03:05:00", 
         ({"time": TIMES, "mean_seconds": ("Float64", [1, 2, 3])}, ("time", "mean_seconds", "")),
         (
             {"layer": ("UInt16", [7, 7, 13]), "expert": ("UInt16", [79, 23, 7]), "n": ("UInt64", [3, 2, 1])},
-            ("layer", "n", "expert"),
+            (ROWS, "n", ""),
         ),
         ({"pool": ("String", ["a", "b", "c"]), "bytes": ("UInt64", [3, 2, 1])}, ("pool", "bytes", "")),
         ({"load": ("Float64", [1, 2, 3]), "seconds": ("Float64", [4, 5, 6])}, ("load", "seconds", "")),
@@ -93,6 +93,15 @@ def test_more_lines_than_anybody_tells_apart_are_left_out_and_counted():
     chart = lay_out(answer, ChartChoice("layer", "n", "name"))
     assert len(chart.series) == 16
     assert chart.left_out == "The first 16 of 23 lines are drawn."
+
+
+def test_bars_stand_together_by_what_comes_with_each_name():
+    answer = answer_of(
+        ep_rank=("UInt16", [0, 0, 1, 1]),
+        pool=("String", ["weights", "runtime"] * 2),
+        used_bytes=("UInt64", [79, 23, 13, 7]),
+    )
+    assert choose_chart(answer) == ChartChoice("ep_rank", "used_bytes", "pool")
 
 
 def test_rows_that_nothing_tells_apart_have_a_place_each():

@@ -14,6 +14,7 @@ from moescope.analysis.comparison_series import Change
 
 UNKNOWN: Final = "–"
 _MANY: Final = 3
+_MOST_SAID: Final = 6
 
 
 def verdict(comparison: Comparison) -> str:
@@ -44,9 +45,12 @@ def verdict(comparison: Comparison) -> str:
 
 def list_sentences(comparison: Comparison) -> Iterator[str]:
     """What differs beyond noise, one sentence each, and at the end what does not."""
-    for one in comparison.numbers:
-        if one.change.is_beyond_noise:
-            yield number_sentence(one)
+    changed = [one for one in comparison.numbers if one.change.is_beyond_noise]
+    for one in changed[:_MOST_SAID]:
+        yield number_sentence(one)
+    if len(changed) > _MOST_SAID:
+        rest = ", ".join(one.quantity.name for one in changed[_MOST_SAID:])
+        yield f"Also beyond noise: {rest}."
     if comparison.load is not None:
         yield from load_sentences(comparison.load)
     same = [one for one in comparison.numbers if one.change is Change.WITHIN_NOISE]

@@ -77,6 +77,14 @@ def test_many_numbers_are_named_in_part():
     assert verdict(_comparison(of_a, of_b)) == "A is worse than B in L0, L1, L2 and 2 more."
 
 
+def test_numbers_beyond_the_sixth_are_named_in_one_sentence():
+    names = [dataclasses.replace(TTFT, name=f"L{at}") for at in range(8)]
+    of_a, of_b = ({name: _series(level, seed=seed) for name in names} for level, seed in ((2, 1), (1, 2)))
+    said = list(list_sentences(_comparison(of_a, of_b)))
+    assert len(said) == 7
+    assert said[-1] == "Also beyond noise: L6, L7."
+
+
 def test_same_windows_are_the_same_within_noise():
     comparison = _comparison({TTFT: _series(1.2)}, {TTFT: _series(1.2, seed=13)})
     assert verdict(comparison) == "A and B are the same within noise."

@@ -43,7 +43,7 @@ def hasten(rules: dict[str, Any]) -> dict[str, Any]:
     return rules
 
 
-def wait_for(what: str, ask: Callable[[], Any], patience_seconds: float = 200) -> Any:
+def wait_for(what: str, ask: Callable[[], Any], patience_seconds: float = 400) -> Any:
     """Ask until the answer is true; who cannot be reached yet has none."""
     deadline = time.monotonic() + patience_seconds
     answer = None

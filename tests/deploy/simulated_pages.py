@@ -32,9 +32,10 @@ from moescope.simulator.fleet import Fleet
 from moescope.simulator.plan import make_plan
 from tests.deploy.prometheus_rules import ALERTS, FOLDER, RECORDED, RULE_FILES, selectors
 
-WINDOW_MINUTES = 15
-LOOKS = 2
-"""Closer looks for each page, the most overdue ones: stragglers, memory and failover every half hour."""
+WINDOW_MINUTES = 60
+"""Of a window, and between two pages. A state stays until the next page: a wrong one outlasts any `for`."""
+LOOKS = 4
+"""Closer looks for each page: one of each kind."""
 _NS = 10**9
 _BY_THE_ENGINES_CLOCK = {
     FindingKind.SILENT_RANK,
@@ -68,6 +69,10 @@ class SimulatedPages:
             data_dir=str(folder),
             engine_memory_bytes=2 * 2**30,
             fleet_page_window_seconds=60 * WINDOW_MINUTES,
+            # Nothing of the time may be gone before it was looked at.
+            landing_ttl_hours=72,
+            raw_ttl_hours=72,
+            minute_ttl_days=30,
         )
         self._hours = hours
         plan = make_plan(

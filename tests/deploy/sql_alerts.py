@@ -31,15 +31,16 @@ class SqlAlerts:
 
     def start(self, delay_seconds: float) -> None:
         """Look at the store as of so long ago."""
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "moescope", "alerts", "run", *map(str, self.files)),
-                *("--dsn", self.dsn, "--alertmanager-url", self.alertmanager_url),
-                *("--alerts-port", str(self.port), "--state-file", str(self.folder / "state.json")),
-            ],
-            env={**os.environ, "MOESCOPE_ALERT_DELAY_SECONDS": str(delay_seconds)},
-            stderr=(self.folder / "log").open("ab"),
-        )
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "moescope", "alerts", "run", *map(str, self.files)),
+                    *("--dsn", self.dsn, "--alertmanager-url", self.alertmanager_url),
+                    *("--alerts-port", str(self.port), "--state-file", str(self.folder / "state.json")),
+                ],
+                env={**os.environ, "MOESCOPE_ALERT_DELAY_SECONDS": str(delay_seconds)},
+                stderr=log,
+            )
         wait_for("the evaluator answers", self.alerts_answer)
 
     def alerts_answer(self) -> dict[str, Any]:

@@ -15,10 +15,8 @@ pytestmark = [pytest.mark.tools, pytest.mark.timeout(900)]
 
 
 def test_uniform_fleet_tells_nobody_anything_for_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pages = SimulatedPages(tmp_path, monkeypatch, HOURS, ["hot-expert@24h", "cache-miss-storm@24h"])
+    pages = SimulatedPages(tmp_path, monkeypatch, HOURS, ["cache-miss-storm@24h"])
     test = tmp_path / "day_test.yaml"
-    write_rule_test(
-        test, pages.record(), HOURS, QUIET_HOURS, ["LayersImbalanced", "PrefixCacheHitsCollapsed"]
-    )
+    write_rule_test(test, pages.record(), HOURS, QUIET_HOURS, ["PrefixCacheHitsCollapsed"])
 
     assert "SUCCESS" in run("promtool", "test", "rules", test)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from moescope.schemas.attributes import Phase
 
@@ -16,6 +16,17 @@ class Severity(IntEnum):
     NOTE = 3
 
 
+class Subject(StrEnum):
+    """What a finding is about: where its evidence is found."""
+
+    EXPERT_LOAD = "expert_load"
+    RANKS = "ranks"
+    MEMORY = "memory"
+    REPLICATION = "replication"
+    FAILOVER = "failover"
+    QUALITY = "quality"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What is wrong, and where its evidence is.
@@ -24,7 +35,8 @@ class Finding:
         title: one sentence with the numbers that matter.
         detail: how it was decided, and what would help.
         weight: larger is worse, among findings of the same severity.
-        service, ep_group, phase, layer, expert: where to look; None where it concerns more than one.
+        service, ep_group, phase, layer, expert, rank: where to look; None where it concerns more than one.
+        subject: what it is about.
     """
 
     severity: Severity
@@ -36,3 +48,5 @@ class Finding:
     phase: Phase | None = None
     layer: int | None = None
     expert: int | None = None
+    rank: int | None = None
+    subject: Subject = Subject.EXPERT_LOAD

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from moescope.analysis import words
-from moescope.analysis.finding import Finding, Severity
+from moescope.analysis.finding import Finding, Severity, Subject
 from moescope.analysis.memory import FullPool, PoolMemory, read_pool_memory
 from moescope.analysis.memory_forecast import PoolForecast, PoolSeries, forecast_pools
 from moescope.analysis.memory_outlook_report import POOL_NAMES, how_full, name_of_pool, when_full
@@ -76,6 +76,8 @@ def _full(pools: Sequence[FullPool], span: Span, settings: Settings) -> Iterator
             one.ratio,
             span.service,
             span.ep_group or None,
+            rank=one.rank,
+            subject=Subject.MEMORY,
         )
     yield from _more(Severity.PROBLEM, "Full as well", len(pools), span)
 
@@ -89,6 +91,8 @@ def _soon(forecasts: Sequence[PoolForecast], span: Span) -> Iterator[Finding]:
             1 / max(one.seconds, 1.0),
             span.service,
             span.ep_group or None,
+            rank=one.ranks[0],
+            subject=Subject.MEMORY,
         )
     yield from _more(Severity.WARNING, "Full later at this growth", len(forecasts), span)
 
@@ -103,4 +107,5 @@ def _more(severity: Severity, what: str, number: int, span: Span) -> Iterator[Fi
             0.0,
             span.service,
             span.ep_group or None,
+            subject=Subject.MEMORY,
         )

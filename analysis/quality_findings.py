@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from moescope.analysis import words
-from moescope.analysis.finding import Finding, Severity
+from moescope.analysis.finding import Finding, Severity, Subject
 from moescope.analysis.quality import InstanceHealth, Quality
 from moescope.schemas.attributes import Component
 
@@ -42,6 +42,7 @@ def list_quality_findings(quality: Quality) -> Iterator[Finding]:
             "Nothing was lost: a window is kept and sent again until the store has it.",
             0.0,
             quality.instances[0].service,
+            subject=Subject.QUALITY,
         )
 
 
@@ -55,6 +56,7 @@ def _nothing_new(quality: Quality) -> Finding:
         "Otherwise: is the engine running, and its endpoint reachable? `moescope doctor` checks both.",
         _BEFORE_ALL,
         service,
+        subject=Subject.QUALITY,
     )
 
 
@@ -103,4 +105,5 @@ def _about_ranks(
         "`moescope report quality` lists every process.",
         _BEFORE_ALL,
         newest.service,
+        subject=Subject.QUALITY,
     )

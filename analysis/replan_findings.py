@@ -10,7 +10,7 @@ import numpy as np
 from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.drift import Drift
-from moescope.analysis.finding import Finding, Severity
+from moescope.analysis.finding import Finding, Severity, Subject
 from moescope.analysis.imbalance_trend import LoadChange, read_change, regret_placement
 from moescope.analysis.imbalance_trend_report import PLAN_MOVES, describe_moves
 from moescope.analysis.regret import Regret
@@ -89,6 +89,7 @@ def describe_replan(
         regret.mean,
         *(scope.service, scope.ep_group, scope.phase),
         layer=int(assessment.window.layers[regret.regret.argmax()]),
+        subject=Subject.REPLICATION,
     )
 
 

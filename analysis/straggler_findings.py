@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from moescope.analysis.finding import Finding, Severity
+from moescope.analysis.finding import Finding, Severity, Subject
 from moescope.analysis.span import Span
 from moescope.analysis.straggler import Confidence, Straggler
 from moescope.analysis.straggler_report import StragglerAnswer
@@ -32,4 +32,6 @@ def _finding(one: Straggler, span: Span, *, names_group: bool) -> Finding:
         1 / (1 - min(one.lost_share or 0.0, 0.9)),
         span.service,
         span.ep_group or None,
+        rank=one.rank,
+        subject=Subject.RANKS,
     )

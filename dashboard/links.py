@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 import streamlit as st
 from streamlit.errors import StreamlitAPIException
+
+from moescope.analysis.finding import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,11 @@ class Page:
     title: str
     icon: str
     question: str
+
+    @property
+    def address(self) -> str:
+        """Its name in the address."""
+        return PurePosixPath(self.file).stem
 
 
 OVERVIEW: Final = Page("pages/overview.py", "Overview", "monitor_heart", "What is wrong now?")
@@ -62,10 +70,32 @@ PAGES: Final = (
 )
 """In the order of the navigation; the first is what opens without a name in the address."""
 
+_EVIDENCE: Final[Mapping[Subject, tuple[str, ...]]] = {
+    Subject.EXPERT_LOAD: ("expert_load",),
+    Subject.RANKS: ("ranks", "traffic"),
+    Subject.MEMORY: ("memory",),
+    Subject.REPLICATION: ("replication", "expert_load"),
+    Subject.FAILOVER: ("failover", "expert_load"),
+    Subject.QUALITY: ("health",),
+}
+"""Addresses of the pages that show it; the first that there is."""
+
+
+def page_of(subject: Subject) -> Page:
+    """The page that is the evidence of a finding."""
+    by_address = {page.address: page for page in PAGES}
+    return next(by_address[address] for address in _EVIDENCE[subject] if address in by_address)
+
 
 def link_to(page: Page, label: str, params: Mapping[str, str]) -> None:
     """Draw a link to a page; nothing where a page runs alone, without the others."""
     try:
-        st.page_link(page.file, label=label, icon=":material/arrow_forward:", query_params=dict(params))
+        st.page_link(
+            page.file,
+            label=label,
+            icon=":material/arrow_forward:",
+            query_params=dict(params),
+            help=f"{page.title}: {page.question}",
+        )
     except (StreamlitAPIException, KeyError):
         st.caption(label)

@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime import pages_manager
 
-from moescope.dashboard import export
+from moescope.dashboard import carry, export, navigation_links
 from moescope.dashboard.links import PAGES
 
 _ICON = str(Path(__file__).parent / "icon.svg")
@@ -18,14 +18,18 @@ def run_chosen_page() -> None:
     st.set_page_config(page_title="moescope", page_icon=_ICON, layout="wide")
     st.logo(_ICON, size="small")
     # A refresh that takes a moment must not dim what people are reading.
-    st.html(f"<style>[data-stale='true'] {{ opacity: 1 !important; }} {export.STYLE}</style>")
-    st.navigation(
+    style = f"[data-stale='true'] {{ opacity: 1 !important; }} {export.STYLE} {navigation_links.STYLE}"
+    st.html(f"<style>{style}</style>")
+    chosen = st.navigation(
         [
             st.Page(page.file, title=page.title, icon=f":material/{page.icon}:", default=page is PAGES[0])
             for page in PAGES
         ],
         position="top",
-    ).run()
+    )
+    carry.arrive(chosen.url_path)
+    navigation_links.watch_links()
+    chosen.run()
 
 
 def lacks_frame() -> bool:

@@ -11,16 +11,10 @@ from streamlit.delta_generator import DeltaGenerator
 
 from moescope.analysis.expert_load import LoadScope
 from moescope.analysis.span import Deployment, Span, cover
+from moescope.dashboard import carry
+from moescope.dashboard.carry import EXPERT, GROUP, LAYER, NODE, PHASE, RANK, SERVICE, UNTIL, WINDOW
 from moescope.schemas.attributes import Phase
 
-SERVICE: Final = "service"
-GROUP: Final = "group"
-PHASE: Final = "phase"
-WINDOW: Final = "window"
-UNTIL: Final = "until"
-LAYER: Final = "layer"
-EXPERT: Final = "expert"
-RANK: Final = "rank"
 SHOW: Final = "show"
 MATRIX: Final = "matrix"
 QUERY: Final = "q"
@@ -37,9 +31,6 @@ WINDOW_SECONDS: Final = {
 DEFAULT_WINDOW: Final = "15m"
 REFRESH_SECONDS: Final = 10
 _LIVE: Final = "live"
-_KEPT: Final = "kept_parameters"
-_END: Final = (UNTIL,)
-_PICK: Final = (LAYER, EXPERT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +71,15 @@ def filter_row() -> DeltaGenerator:
 
 
 def choose_service(stored: Sequence[LoadScope] | Sequence[Deployment]) -> str:
-    """Draw the choice of a deployment."""
+    """Draw the choice of a deployment; say so where the address names one of which nothing is stored."""
     services = sorted({one.service for one in stored})
-    return str(st.selectbox("Deployment", services, key=SERVICE, bind="query-params", width=200))
+    wanted = st.query_params.get(SERVICE, services[0])
+    if wanted not in services:
+        st.toast(
+            f"Nothing is stored of the deployment {wanted}; this is {services[0]}.", icon=":material/info:"
+        )
+    on_change = carry.prepare_choice(SERVICE, services, services[0])
+    return str(st.selectbox("Deployment", services, key=SERVICE, on_change=on_change, width=200))
 
 
 def choose_group(scopes: Sequence[LoadScope], service: str) -> str:
@@ -95,32 +92,28 @@ def choose_named_group(names: Collection[str]) -> str:
     groups = sorted(names)
     if len(groups) == 1:
         return groups[0]
-    return str(st.selectbox("EP group", groups, key=GROUP, bind="query-params", width=120))
+    on_change = carry.prepare_choice(GROUP, groups, groups[0])
+    return str(st.selectbox("EP group", groups, key=GROUP, on_change=on_change, width=120))
 
 
-def choose_phase(scopes: Sequence[LoadScope], service: str, ep_group: str) -> Phase | None:
+def choose_phase(scopes: Sequence[LoadScope], service: str, ep_group: str) -> Phase:
     """Draw the choice of a phase and return it, even one of which nothing is stored."""
     stored = {scope.phase for scope in scopes if (scope.service, scope.ep_group) == (service, ep_group)}
-    first = Phase.DECODE if Phase.DECODE in stored else Phase.PREFILL
-    return st.segmented_control(
-        "Phase",
-        list(Phase),
-        default=first,
-        required=True,
-        key=PHASE,
-        bind="query-params",
-    )
+    return choose_any_phase(Phase.DECODE if Phase.DECODE in stored else Phase.PREFILL)
+
+
+def choose_any_phase(first: Phase = Phase.DECODE) -> Phase:
+    """Draw the choice of a phase where it is not known of which anything is stored."""
+    on_change = carry.prepare_choice(PHASE, list(Phase), first)
+    chosen = st.segmented_control("Phase", list(Phase), required=True, key=PHASE, on_change=on_change)
+    return chosen or first
 
 
 def choose_window(stored: Sequence[LoadScope] | Sequence[Deployment], service: str) -> View:
     """Draw the choice of a window and the live switch."""
+    on_change = carry.prepare_choice(WINDOW, list(WINDOW_SECONDS), DEFAULT_WINDOW)
     window = st.segmented_control(
-        "Window",
-        list(WINDOW_SECONDS),
-        default=DEFAULT_WINDOW,
-        required=True,
-        key=WINDOW,
-        bind="query-params",
+        "Window", list(WINDOW_SECONDS), required=True, key=WINDOW, on_change=on_change
     )
     newest_ms = max(one.end_ms for one in stored if one.service == service)
     return View(service, window or DEFAULT_WINDOW, _choose_end(newest_ms))
@@ -141,6 +134,8 @@ def link_params(
     phase: Phase | None = None,
     layer: int | None = None,
     expert: int | None = None,
+    rank: int | None = None,
+    node: str | None = None,
 ) -> dict[str, str]:
     """The address parameters of what a link points at."""
     params = {
@@ -151,6 +146,8 @@ def link_params(
         PHASE: phase,
         LAYER: layer,
         EXPERT: expert,
+        RANK: rank,
+        NODE: node,
     }
     return {name: str(value) for name, value in params.items() if value is not None}
 
@@ -163,32 +160,14 @@ def picked_expert() -> tuple[int, int] | None:
 
 def pick_expert(layer: int, expert: int) -> None:
     """Put a layer and an expert into the address."""
-    st.query_params[LAYER] = str(layer)
-    st.query_params[EXPERT] = str(expert)
-    _remember()
-
-
-def _recall() -> None:
-    """Put back into the address what a change of page dropped from it; a link's own parameters win."""
-    kept: dict[str, str] = st.session_state.get(_KEPT, {})
-    for names in (_END, _PICK):
-        if not any(name in st.query_params for name in names):
-            st.query_params.update({name: kept[name] for name in names if name in kept})
-    _remember()
-
-
-def _remember() -> None:
-    st.session_state[_KEPT] = {
-        name: st.query_params[name] for name in (*_END, *_PICK) if name in st.query_params
-    }
+    carry.point_at(layer=layer, expert=expert)
 
 
 def _choose_end(newest_ms: int) -> int | None:
     """Draw the live switch. Held still, the end of the window stands in the address."""
-    _recall()
     held = st.query_params.get(UNTIL, "")
     if held and not held.isdigit():
-        del st.query_params[UNTIL]
+        carry.point_at(until=None)
         held = ""
     st.session_state[_LIVE] = not held
     st.toggle(
@@ -203,8 +182,4 @@ def _choose_end(newest_ms: int) -> int | None:
 
 
 def _hold_or_follow(newest_ms: int) -> None:
-    if st.session_state[_LIVE]:
-        st.query_params.pop(UNTIL, None)
-    else:
-        st.query_params[UNTIL] = str(newest_ms)
-    _remember()
+    carry.point_at(until=None if st.session_state[_LIVE] else newest_ms)

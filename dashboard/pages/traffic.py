@@ -25,8 +25,8 @@ from moescope.dashboard.panels.traffic_numbers import show_traffic_numbers
 from moescope.dashboard.states import run_guarded, show_empty_store
 from moescope.dashboard.view import (
     MATRIX,
-    PHASE,
     View,
+    choose_any_phase,
     choose_named_group,
     choose_service,
     choose_window,
@@ -44,9 +44,7 @@ def _render() -> None:
     with filter_row():
         service = choose_service(deployments)
         ep_group = choose_named_group(find_deployment(deployments, service).ep_groups)
-        phase = st.segmented_control(
-            "Phase", list(Phase), default=Phase.DECODE, required=True, key=PHASE, bind="query-params"
-        )
+        phase = choose_any_phase()
         value = st.segmented_control(
             "Matrix",
             list(TrafficValue),
@@ -59,7 +57,7 @@ def _render() -> None:
 
     @st.fragment(run_every=view.refresh_seconds)
     def refreshed() -> None:
-        run_guarded(lambda: _show(view, ep_group, phase or Phase.DECODE, value or TrafficValue.BYTES_SENT))
+        run_guarded(lambda: _show(view, ep_group, phase, value or TrafficValue.BYTES_SENT))
 
     refreshed()
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from moescope.analysis import words
 from moescope.analysis.finding import Finding, Severity
-from moescope.dashboard.links import EXPERT_LOAD, link_to
+from moescope.dashboard.links import link_to, page_of
 from moescope.dashboard.view import View, link_params
 
 _ICON: Final = {
@@ -46,13 +46,14 @@ def _show_finding(finding: Finding, view: View) -> None:
             horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", wrap=False
         ):
             st.markdown(f"{_ICON[finding.severity]}&ensp;**{finding.title}**")
-            if finding.phase is not None:
-                params = link_params(
-                    view,
-                    ep_group=finding.ep_group,
-                    phase=finding.phase,
-                    layer=finding.layer,
-                    expert=finding.expert,
-                )
-                link_to(EXPERT_LOAD, "Evidence", params)
+            params = link_params(
+                view,
+                ep_group=finding.ep_group,
+                phase=finding.phase,
+                layer=finding.layer,
+                expert=finding.expert,
+                rank=finding.rank,
+            )
+            page = page_of(finding.subject)
+            link_to(page, f"Evidence: {page.title}", params)
         st.caption(finding.detail)

@@ -71,7 +71,7 @@ def test_page_follows_the_browsers_theme(open_page, scheme):
 
 def test_evidence_leads_from_the_sentence_to_the_experts_history(open_page):
     page = open_page()
-    page.get_by_role("link", name="Evidence").first.click()
+    page.get_by_role("link", name="Evidence: Experts").first.click()
     expect(page.get_by_role("heading", name="Expert 347 of layer 40")).to_be_visible()
     expect(page).to_have_url(re.compile(r"/expert_load\?.*layer=40&expert=347"))
 
@@ -105,6 +105,21 @@ def test_choices_survive_the_way_to_the_other_page_and_back(open_page):
     page.get_by_role("link", name="Experts").first.click()
     expect(page.get_by_role("heading", name="Expert 13 of layer 23")).to_be_visible()
     expect(page).to_have_url(re.compile("window=1h"))
+
+
+def test_link_of_the_navigation_opens_the_same_thing_in_a_new_tab(open_page):
+    page = open_page("memory?phase=prefill&window=5m&layer=23&expert=13")
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Experts").first.click(modifiers=["Control"])
+    expect(opened.value).to_have_url(re.compile(r"/expert_load\?.*phase=prefill.*layer=23&expert=13"))
+
+
+def test_one_step_back_leaves_the_page(open_page):
+    page = open_page("expert_load?layer=23&expert=13&window=5m")
+    page.get_by_role("link", name="Memory").first.click()
+    expect(page).to_have_url(re.compile(r"/memory\?.*layer=23&expert=13"))
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"/expert_load\?layer=23&expert=13&window=5m"))
 
 
 def test_holding_the_page_still_puts_its_end_into_the_address(open_page):

@@ -40,7 +40,7 @@ def test_planted_experts_are_named_in_sentences_with_links(open_page, k3_dsn, te
     assert "Layer 7, prefill: rank 0 does" in said
     assert "because of expert 13." in said
     assert "problems" in page.subheader[0].value
-    assert len(page.get("page_link")) == 2
+    assert len(page.get("page_link")) == 2, "a link a finding"
 
 
 def test_key_numbers_keep_prefill_and_decode_apart(open_page, k3_dsn):

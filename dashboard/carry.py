@@ -22,7 +22,7 @@ EXPERT: Final = "expert"
 RANK: Final = "rank"
 NODE: Final = "node"
 
-_CARRIED: Final = ((SERVICE,), (GROUP,), (PHASE,), (WINDOW,), (UNTIL,), (LAYER, EXPERT), (RANK,), (NODE,))
+_CARRIED: Final = ((SERVICE,), (GROUP,), (PHASE,), (WINDOW,), (UNTIL,), (LAYER, EXPERT), (RANK, NODE))
 """What belongs together comes back together, or not at all."""
 _KEPT: Final = "kept_parameters"
 _PAGE: Final = "kept_for_page"

@@ -25,8 +25,8 @@ from moescope.dashboard.panels.rank_table import show_rank_table
 from moescope.dashboard.panels.stragglers import show_stragglers
 from moescope.dashboard.states import run_guarded, show_empty_store
 from moescope.dashboard.view import (
-    PHASE,
     View,
+    choose_any_phase,
     choose_named_group,
     choose_service,
     choose_window,
@@ -45,14 +45,12 @@ def _render() -> None:
     with filter_row():
         service = choose_service(deployments)
         ep_group = choose_named_group(find_deployment(deployments, service).ep_groups)
-        phase = st.segmented_control(
-            "Phase", list(Phase), default=Phase.DECODE, required=True, key=PHASE, bind="query-params"
-        )
+        phase = choose_any_phase()
         view = choose_window(deployments, service)
 
     @st.fragment(run_every=view.refresh_seconds)
     def refreshed() -> None:
-        run_guarded(lambda: _show(view, ep_group, phase or Phase.DECODE))
+        run_guarded(lambda: _show(view, ep_group, phase))
 
     refreshed()
 

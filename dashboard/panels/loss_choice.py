@@ -10,9 +10,9 @@ import streamlit as st
 
 from moescope.analysis import words
 from moescope.analysis.failover_facts import FailoverFacts
+from moescope.dashboard import carry
+from moescope.dashboard.carry import NODE, RANK
 
-RANK: Final = "rank"
-NODE: Final = "node"
 _CHOICE: Final = "failover_loss"
 _WORST: Final = "The worst rank"
 
@@ -52,11 +52,7 @@ def choose_loss(facts: FailoverFacts) -> None:
 
 def pick_loss(choice: LossChoice) -> None:
     """Put a loss into the address."""
-    for name, value in ((RANK, choice.rank), (NODE, choice.node)):
-        if value is None:
-            st.query_params.pop(name, None)
-        else:
-            st.query_params[name] = str(value)
+    carry.point_at(rank=choice.rank, node=choice.node)
 
 
 def pick_on_click(chart: str) -> Callable[[], None]:

@@ -14,11 +14,12 @@ from moescope.analysis.rank_facts import RankFacts, RankWaits, Wait, list_rank_w
 from moescope.analysis.rank_load import RankWork
 from moescope.analysis.rank_steps import RankSteps
 from moescope.analysis.traffic_report import TrafficAnswer
-from moescope.dashboard import loaders_ranks
+from moescope.dashboard import carry, loaders_ranks
+from moescope.dashboard.carry import RANK
 from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.rank_times import draw_one_rank
 from moescope.dashboard.links import EXPERT_LOAD, link_to
-from moescope.dashboard.view import RANK, View, link_params
+from moescope.dashboard.view import View, link_params
 from moescope.schemas import metrics
 
 _UNKNOWN: Final = "–"
@@ -30,15 +31,14 @@ _TABLE_HEIGHT: Final = 35 * (_WORST_LAYERS + 1) + 3
 def choose_rank(facts: Sequence[RankFacts]) -> int | None:
     """Draw the choice of a rank, which lives in the address; None where nobody chose one."""
     ranks = [one.rank for one in facts]
-    if st.session_state.get(RANK) not in (None, *ranks):
-        st.session_state[RANK] = None
+    on_change = carry.prepare_choice(RANK, ranks, None)
     chosen = st.selectbox(
         "Look at rank",
         ranks,
         index=None,
         placeholder="none chosen",
         key=RANK,
-        bind="query-params",
+        on_change=on_change,
         width=200,
     )
     return None if chosen is None else int(chosen)
@@ -46,7 +46,7 @@ def choose_rank(facts: Sequence[RankFacts]) -> int | None:
 
 def pick_rank(rank: int) -> None:
     """Choose a rank from a callback."""
-    st.session_state[RANK] = rank
+    carry.point_at(rank=rank)
 
 
 def show_rank(

@@ -18,7 +18,7 @@ def open_page(monkeypatch):
 
     def run(file, dsn, **query_params):
         monkeypatch.setenv("MOESCOPE_DSN", dsn)
-        page = AppTest.from_file(str(DASHBOARD / file), default_timeout=60)
+        page = AppTest.from_file(str(DASHBOARD / file), default_timeout=200)
         page.context = {"timezone": "Europe/Berlin"}
         for name, value in query_params.items():
             page.query_params[name] = value

@@ -69,6 +69,12 @@ def summarise_phase(
     )
 
 
+def find_most_imbalanced(summaries: Sequence[PhaseSummary]) -> tuple[Phase, WorstLayer] | None:
+    """The phase whose worst layer is worst of all; None where no layer has a ratio."""
+    found = [(one.phase, one.worst_layer) for one in summaries if one.worst_layer is not None]
+    return max(found, key=lambda one: one[1].ratio, default=None)
+
+
 def _sum_by_minute(rates: Sequence[TokenRate]) -> FloatArray:
     if not rates:
         return np.empty(0)

@@ -10,13 +10,15 @@ from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.finding import Finding
 from moescope.analysis.findings import list_findings
-from moescope.analysis.overview import summarise_phase
+from moescope.analysis.overview import PhaseSummary, summarise_phase
 from moescope.analysis.straggler_findings import list_straggler_findings
 from moescope.dashboard import loaders
 from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.layer_imbalance import draw_layer_imbalance
 from moescope.dashboard.labels import time_label
+from moescope.dashboard.loaders_overview import load_headroom
 from moescope.dashboard.panels.finding_list import show_findings
+from moescope.dashboard.panels.glance import show_glance
 from moescope.dashboard.panels.key_numbers import show_phase, show_telemetry
 from moescope.dashboard.states import run_guarded, show_empty_store
 from moescope.dashboard.view import View, choose_service, choose_window, filter_row, find_deployment
@@ -44,11 +46,20 @@ def _show(view: View) -> None:
     scopes.sort(key=lambda scope: (scope.ep_group, list(Phase).index(scope.phase)))
     assessments = [loaders.load_assessment(scope, view.window_seconds, view.end_ms) for scope in scopes]
     quality = loaders.load_quality(view.service)
+    summaries = _summarise(view, assessments)
     _show_time(assessments)
+    deployment = find_deployment(loaders.load_deployments(), view.service)
+    show_glance(
+        view,
+        settings,
+        loaders.load_latency(view.cover(deployment)),
+        summaries,
+        load_headroom(tuple(view.cover(deployment, group) for group in deployment.ep_groups)),
+    )
     # Findings take longer than what stands below them: weighing moves is seconds of work for a large model.
     above = st.container()
     st.space("small")
-    _show_key_numbers(view, assessments)
+    _show_key_numbers(view, summaries)
     with st.container(border=True, gap="xsmall"):
         st.subheader("Imbalance by layer", anchor=False)
         show_figure(
@@ -87,8 +98,7 @@ def _show_time(assessments: Sequence[LoadAssessment]) -> None:
     st.caption(f"{words.duration(newest.seconds)} to {time_label(newest.end)}")
 
 
-def _show_key_numbers(view: View, assessments: Sequence[LoadAssessment]) -> None:
-    settings = loaders.get_settings()
+def _summarise(view: View, assessments: Sequence[LoadAssessment]) -> list[PhaseSummary]:
     windows = [one.window for one in assessments]
     rates = loaders.load_token_rates(
         view.service,
@@ -96,10 +106,13 @@ def _show_key_numbers(view: View, assessments: Sequence[LoadAssessment]) -> None
         end_ms=max(window.end_ms for window in windows),
     )
     summaries = [summarise_phase(phase, assessments, rates) for phase in Phase]
-    stored = [summary for summary in summaries if summary is not None]
-    for column, summary in zip(st.columns(len(stored)), stored, strict=True):
+    return [summary for summary in summaries if summary is not None]
+
+
+def _show_key_numbers(view: View, summaries: Sequence[PhaseSummary]) -> None:
+    for column, summary in zip(st.columns(len(summaries)), summaries, strict=True):
         with column:
-            show_phase(summary, settings)
+            show_phase(summary, loaders.get_settings())
     show_telemetry(loaders.load_quality(view.service))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime import pages_manager
 
-from moescope.dashboard import carry, export, navigation_links
+from moescope.dashboard import carry, export, login, navigation_links
 from moescope.dashboard.links import PAGES
 
 _ICON = str(Path(__file__).parent / "icon.svg")
@@ -20,13 +20,16 @@ def run_chosen_page() -> None:
     # A refresh that takes a moment must not dim what people are reading.
     style = f"[data-stale='true'] {{ opacity: 1 !important; }} {export.STYLE} {navigation_links.STYLE}"
     st.html(f"<style>{style}</style>")
+    is_welcome = login.is_welcome()
     chosen = st.navigation(
         [
             st.Page(page.file, title=page.title, icon=f":material/{page.icon}:", default=page is PAGES[0])
             for page in PAGES
         ],
-        position="top",
+        position="top" if is_welcome else "hidden",
     )
+    if not is_welcome:
+        return
     carry.arrive(chosen.url_path)
     navigation_links.watch_links()
     chosen.run()

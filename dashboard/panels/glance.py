@@ -85,7 +85,7 @@ def _show_imbalance(view: View, summaries: Sequence[PhaseSummary], settings: Set
     st.metric(
         "Imbalance",
         _UNKNOWN if found is None else f"{found[1].ratio:.2f} ×",
-        help=f"Of the worst layer: {RATIO_FORMULA}; up to {settings.imbalance_ratio:g} net of noise is accepted.",
+        help=f"Of the worst layer: {RATIO_FORMULA}; fine up to {settings.imbalance_ratio:g} net of noise.",
     )
     if found is None:
         st.caption("no placement, or no tokens")

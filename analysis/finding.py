@@ -21,6 +21,8 @@ class Subject(StrEnum):
 
     EXPERT_LOAD = "expert_load"
     RANKS = "ranks"
+    LATENCY = "latency"
+    DRIFT = "drift"
     MEMORY = "memory"
     REPLICATION = "replication"
     FAILOVER = "failover"

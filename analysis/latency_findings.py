@@ -10,7 +10,7 @@ import numpy as np
 
 from moescope.analysis import words
 from moescope.analysis.distribution import Percentiles
-from moescope.analysis.finding import Finding, Severity
+from moescope.analysis.finding import Finding, Severity, Subject
 from moescope.analysis.latency_report import LatencyAnswer, amount
 from moescope.schemas import metrics
 from moescope.schemas.metrics import Metric
@@ -71,6 +71,7 @@ def list_latency_findings(answer: LatencyAnswer, settings: Settings) -> Iterator
         1 + missed,
         answer.span.service,
         answer.span.ep_group or None,
+        subject=Subject.LATENCY,
     )
 
 
@@ -93,6 +94,7 @@ def _slower(answer: LatencyAnswer, settings: Settings) -> Iterator[Finding]:
         rise.times,
         answer.span.service,
         answer.span.ep_group or None,
+        subject=Subject.LATENCY,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from moescope.analysis import words
-from moescope.analysis.finding import Finding, Severity
+from moescope.analysis.finding import Finding, Severity, Subject
 from moescope.analysis.prefix_cache import RATIO_FORMULA, PrefixCache, read_prefix_cache
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store
@@ -87,4 +87,5 @@ def describe_cache_fall(fall: CacheFall, span: Span) -> Iterator[Finding]:
         fall.before / max(fall.now, 0.01),
         span.service,
         span.ep_group or None,
+        subject=Subject.MEMORY,
     )

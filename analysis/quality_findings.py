@@ -78,6 +78,7 @@ def _shared_id(these: Sequence[InstanceHealth]) -> Finding:
         "makes it.",
         _BEFORE_ALL,
         first.service,
+        subject=Subject.QUALITY,
     )
 
 
@@ -89,6 +90,8 @@ def _clock_ahead(one: InstanceHealth, lead: float) -> Finding:
         "another time of theirs. Synchronise its host's clock (NTP or PTP).",
         _BEFORE_ALL,
         one.service,
+        rank=one.ep_rank,
+        subject=Subject.QUALITY,
     )
 
 

@@ -106,6 +106,7 @@ def _describe_drift(assessment: LoadAssessment, change: LoadChange, *, names_gro
         share_moved(change.drift),
         *(scope.service, scope.ep_group, scope.phase),
         layer=int(assessment.window.layers[np.nan_to_num(change.drift.net_variation).argmax()]),
+        subject=Subject.DRIFT,
     )
 
 

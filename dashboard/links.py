@@ -70,21 +70,17 @@ PAGES: Final = (
 )
 """In the order of the navigation; the first is what opens without a name in the address."""
 
-_EVIDENCE: Final[Mapping[Subject, tuple[str, ...]]] = {
-    Subject.EXPERT_LOAD: ("expert_load",),
-    Subject.RANKS: ("ranks", "traffic"),
-    Subject.MEMORY: ("memory",),
-    Subject.REPLICATION: ("replication", "expert_load"),
-    Subject.FAILOVER: ("failover", "expert_load"),
-    Subject.QUALITY: ("health",),
+EVIDENCE: Final[Mapping[Subject, Page]] = {
+    Subject.EXPERT_LOAD: EXPERT_LOAD,
+    Subject.RANKS: RANKS,
+    Subject.LATENCY: LATENCY,
+    Subject.DRIFT: COMPARE,
+    Subject.MEMORY: MEMORY,
+    Subject.REPLICATION: REPLICATION,
+    Subject.FAILOVER: FAILOVER,
+    Subject.QUALITY: HEALTH,
 }
-"""Addresses of the pages that show it; the first that there is."""
-
-
-def page_of(subject: Subject) -> Page:
-    """The page that is the evidence of a finding."""
-    by_address = {page.address: page for page in PAGES}
-    return next(by_address[address] for address in _EVIDENCE[subject] if address in by_address)
+"""The page that shows what a finding is about."""
 
 
 def link_to(page: Page, label: str, params: Mapping[str, str]) -> None:

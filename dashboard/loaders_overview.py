@@ -6,7 +6,9 @@ from typing import Final
 
 import streamlit as st
 
+from moescope.analysis.finding import Finding
 from moescope.analysis.headroom import Headroom, read_headroom
+from moescope.analysis.prefix_cache_findings import read_prefix_cache_findings
 from moescope.analysis.span import Span
 from moescope.dashboard import loaders
 from moescope.schemas.settings import Settings
@@ -27,3 +29,17 @@ def load_headroom(spans: tuple[Span, ...]) -> Headroom | None:
 @st.cache_resource(ttl=_SECONDS, max_entries=_MANY, show_spinner=False)
 def _load_headroom(settings: Settings, spans: tuple[Span, ...]) -> Headroom | None:
     return read_headroom(loaders.open_shared(settings.dsn), spans, settings)
+
+
+def load_prefix_cache_findings(span: Span) -> tuple[Finding, ...]:
+    """Whether the prefix cache of a deployment finds much less than before.
+
+    Raises:
+        StoreError: the store cannot answer.
+    """
+    return _load_prefix_cache_findings(loaders.get_settings(), span)
+
+
+@st.cache_resource(ttl=_SECONDS, max_entries=_MANY, show_spinner=False)
+def _load_prefix_cache_findings(settings: Settings, span: Span) -> tuple[Finding, ...]:
+    return read_prefix_cache_findings(loaders.open_shared(settings.dsn), span, settings)

@@ -20,8 +20,8 @@ from moescope.dashboard.panels.compare_numbers import show_numbers, show_shifts
 from moescope.dashboard.panels.compare_sides import OtherSide, choose_other_side
 from moescope.dashboard.states import run_guarded, show_empty_store
 from moescope.dashboard.view import (
-    PHASE,
     View,
+    choose_any_phase,
     choose_named_group,
     choose_service,
     choose_window,
@@ -43,14 +43,12 @@ def _render() -> None:
     with filter_row():
         service = choose_service(deployments)
         ep_group = choose_named_group(find_deployment(deployments, service).ep_groups)
-        phase = st.segmented_control(
-            "Phase", list(Phase), default=Phase.DECODE, required=True, key=PHASE, bind="query-params"
-        )
+        phase = choose_any_phase()
         view = choose_window(deployments, service)
 
     @st.fragment(run_every=view.refresh_seconds)
     def refreshed() -> None:
-        run_guarded(lambda: _show(view, ep_group, phase or Phase.DECODE))
+        run_guarded(lambda: _show(view, ep_group, phase))
 
     refreshed()
 

@@ -10,13 +10,14 @@ from moescope.analysis import words
 from moescope.analysis.assessment import LoadAssessment
 from moescope.analysis.finding import Finding
 from moescope.analysis.findings import list_findings
+from moescope.analysis.latency_findings import list_latency_findings
 from moescope.analysis.overview import PhaseSummary, summarise_phase
 from moescope.analysis.straggler_findings import list_straggler_findings
 from moescope.dashboard import loaders
 from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.layer_imbalance import draw_layer_imbalance
 from moescope.dashboard.labels import time_label
-from moescope.dashboard.loaders_overview import load_headroom
+from moescope.dashboard.loaders_overview import load_headroom, load_prefix_cache_findings
 from moescope.dashboard.panels.finding_list import show_findings
 from moescope.dashboard.panels.glance import show_glance
 from moescope.dashboard.panels.key_numbers import show_phase, show_telemetry
@@ -49,10 +50,11 @@ def _show(view: View) -> None:
     summaries = _summarise(view, assessments)
     _show_time(assessments)
     deployment = find_deployment(loaders.load_deployments(), view.service)
+    latency = loaders.load_latency(view.cover(deployment))
     show_glance(
         view,
         settings,
-        loaders.load_latency(view.cover(deployment)),
+        latency,
         summaries,
         load_headroom(tuple(view.cover(deployment, group) for group in deployment.ep_groups)),
     )
@@ -73,6 +75,8 @@ def _show(view: View) -> None:
                 *_memory_findings(view),
                 *loaders.load_replan_findings(assessments, view.window_seconds, view.end_ms),
                 *_straggler_findings(view),
+                *list_latency_findings(latency, settings),
+                *load_prefix_cache_findings(view.cover(deployment)),
             ]
         show_findings(list_findings(assessments, quality, settings, others), view)
 

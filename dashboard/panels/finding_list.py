@@ -9,7 +9,7 @@ import streamlit as st
 
 from moescope.analysis import words
 from moescope.analysis.finding import Finding, Severity
-from moescope.dashboard.links import link_to, page_of
+from moescope.dashboard.links import EVIDENCE, link_to
 from moescope.dashboard.view import View, link_params
 
 _ICON: Final = {
@@ -54,6 +54,6 @@ def _show_finding(finding: Finding, view: View) -> None:
                 expert=finding.expert,
                 rank=finding.rank,
             )
-            page = page_of(finding.subject)
+            page = EVIDENCE[finding.subject]
             link_to(page, f"Evidence: {page.title}", params)
         st.caption(finding.detail)

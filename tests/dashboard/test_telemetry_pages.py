@@ -76,25 +76,6 @@ def test_page_of_health_needs_only_the_expert_load(open_page, bare_dsn, figure_o
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_empty_store_says_what_is_missing_and_how_to_get_it(open_page, make_dsn, texts, name):
-    page = open_page(PAGES[name], make_dsn())
-    said = texts(page)
-    assert "No telemetry has arrived yet" in said
-    assert "moescope simulate --model kimi-k3" in said
-    assert not page.exception
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_store_that_is_away_is_a_message_with_a_way_to_try_again(open_page, texts, name):
-    page = open_page(PAGES[name], "http://reader:secret@127.0.0.1:1/moescope")
-    said = texts(page)
-    assert "The store does not answer" in said
-    assert "secret" not in said
-    assert [button.label for button in page.button] == ["Try again"]
-    assert not page.exception
-
-
-@pytest.mark.parametrize("name", PAGES)
 def test_choices_stand_in_the_address(open_page, big_dsn, name):
     until = str((BIG.end_s - 60) * 1000)
     page = open_page(PAGES[name], big_dsn, service="big", window="5m", until=until)

@@ -55,13 +55,8 @@ def _show_latency(label: str, metric: Metric, latency: LatencyAnswer, limit: flo
         return
     whole = distribution.whole
     more = "> " if whole.is_capped else ""
-    st.metric(
-        label,
-        f"{more}{amount(metric, whole.p99)}",
-        chart_data=distribution.p99[-60:].tolist() if len(distribution.p99) > 1 else None,
-        help=help_text,
-    )
-    st.caption(f"p50 {amount(metric, whole.p50)}; the contract allows {words.seconds(limit)}")
+    st.metric(label, f"{more}{amount(metric, whole.p99)}", help=help_text)
+    st.caption(f"p50 {amount(metric, whole.p50)}, limit {words.seconds(limit)}")
 
 
 def _show_goodput(latency: LatencyAnswer, settings: Settings) -> None:

@@ -13,6 +13,8 @@ WITHOUT_STORE = {"alerts"}
 """They ask others than the store."""
 BY_HAND = {"sql", "alerts"}
 """Nothing is drawn before somebody asks, or before an alert fires."""
+DRAWS_LATER = BY_HAND | {"replication", "compare"}
+"""Moves are planned when somebody asks, and three minutes have nothing before them to be compared with."""
 MOST_BYTES = 3_000_000
 
 
@@ -60,7 +62,7 @@ def test_little_is_shown_as_what_it_is(open_state, texts, address, state):
     assert texts(open_state(address, state)), "a blank page"
 
 
-@pytest.mark.parametrize("address", [one for one in ADDRESSES if one not in BY_HAND])
+@pytest.mark.parametrize("address", [one for one in ADDRESSES if one not in DRAWS_LATER])
 def test_figures_of_128_ranks_say_what_they_are_and_can_be_taken_along(open_state, address):
     page = open_state(address, "128 ranks")
     charts = page.get("plotly_chart")

@@ -71,6 +71,8 @@ class SimulatedPages:
             data_dir=str(folder),
             engine_memory_bytes=2 * 2**30,
             fleet_page_window_seconds=60 * WINDOW_MINUTES,
+            # Four ranks without second copies: losing a quarter with each of them is as it was meant.
+            failover_lost_share=0.3,
             # Nothing of the time may be gone before it was looked at.
             landing_ttl_hours=72,
             raw_ttl_hours=72,
@@ -150,7 +152,7 @@ def write_rule_test(path: Path, series: Series, hours: float, quiet_hours: float
         fires: alerts that must fire at some time after that.
     """
     windows = round(hours * 60 / WINDOW_MINUTES)
-    quiet = round(quiet_hours * 60)
+    quiet = round(quiet_hours * 60) - WINDOW_MINUTES  # a page stands at the end of its window, the first at 0
     end = windows * WINDOW_MINUTES - 1
     firing = 'ALERTS{alertstate="firing"'
     test = {

@@ -162,21 +162,22 @@ def sql_alerts(tmp_path: Path, server: ServerProcess, alertmanager: Alertmanager
 
 
 def test_hot_expert_reaches_alertmanager_once_over_a_restart_and_is_resolved(
-    server, sql_alerts, alertmanager
+    server, sql_alerts, alertmanager, tmp_path
 ):
+    truth = tmp_path / "truth.json"
     plan = make_plan(
         model="mixtral", ranks=2, tensor_parallel=1, scenarios=["hot-expert"], seed=13, service=""
     )
     [hot] = plan.hot_experts
     fleet = ("--model", "mixtral", "--ranks", "2", "--seed", "13", "--endpoint", server.endpoint)
-    past = ("--backfill", "24m", "--duration", "0s", "--scenario", "hot-expert@8m-16m")
+    past = ("--backfill", "24m", "--duration", "0s", "--scenario", "hot-expert@8m-16m", "--truth", str(truth))
     done = run_moescope("simulate", *fleet, *past, timeout=800)
     assert done.returncode == 0, done.stderr
-    ended_at = time.time()
+    begun_ns, _ = json.loads(truth.read_text())["clock_ns"]
 
     def ago(minute: float) -> float:
         """When that minute of the run was; how far evaluation looks back moves the test's clock."""
-        return time.time() - ended_at + (24 - minute) * 60
+        return time.time() - begun_ns / 1e9 - 60 * minute
 
     def planted() -> list[dict]:
         told = alertmanager.alerts("HotExpertHarmful")

@@ -99,7 +99,9 @@ def compute_rank_loads(
     """
     load_per_copy = split_over_copies(tokens_per_layer_expert, replicas_per_rank_layer_expert.sum(axis=0))
     by_layer = replicas_per_rank_layer_expert.transpose(1, 0, 2)
-    loads: FloatArray = np.stack([held @ load for held, load in zip(by_layer, load_per_copy, strict=True)])
+    loads = np.zeros(by_layer.shape[:2])
+    for layer, (held, load) in enumerate(zip(by_layer, load_per_copy, strict=True)):
+        loads[layer] = held @ load
     return loads
 
 

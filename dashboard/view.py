@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,7 @@ WINDOW_SECONDS: Final = {
 DEFAULT_WINDOW: Final = "15m"
 REFRESH_SECONDS: Final = 10
 _LIVE: Final = "live"
+_WHOLE: Final = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +156,8 @@ def link_params(
 
 def picked_expert() -> tuple[int, int] | None:
     """Layer and expert from the address, if it names both."""
-    layer, expert = st.query_params.get(LAYER, ""), st.query_params.get(EXPERT, "")
-    return (int(layer), int(expert)) if layer.isdigit() and expert.isdigit() else None
+    layer, expert = whole_number(LAYER), whole_number(EXPERT)
+    return None if layer is None or expert is None else (layer, expert)
 
 
 def pick_expert(layer: int, expert: int) -> None:
@@ -165,11 +167,10 @@ def pick_expert(layer: int, expert: int) -> None:
 
 def _choose_end(newest_ms: int) -> int | None:
     """Draw the live switch. Held still, the end of the window stands in the address."""
-    held = st.query_params.get(UNTIL, "")
-    if held and not held.isdigit():
+    held = whole_number(UNTIL)
+    if held is None and UNTIL in st.query_params:
         carry.point_at(until=None)
-        held = ""
-    st.session_state[_LIVE] = not held
+    st.session_state[_LIVE] = held is None
     st.toggle(
         "Live",
         key=_LIVE,
@@ -178,7 +179,13 @@ def _choose_end(newest_ms: int) -> int | None:
         help=f"Look again every {REFRESH_SECONDS} seconds. Switched off, the window stays where it is "
         "and the address holds its end.",
     )
-    return int(held) if held else None
+    return held
+
+
+def whole_number(name: str) -> int | None:
+    """What a parameter says, where it is a whole number that a store can hold."""
+    text = st.query_params.get(name, "")
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def _hold_or_follow(newest_ms: int) -> None:

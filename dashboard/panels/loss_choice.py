@@ -12,6 +12,7 @@ from moescope.analysis import words
 from moescope.analysis.failover_facts import FailoverFacts
 from moescope.dashboard import carry
 from moescope.dashboard.carry import NODE, RANK
+from moescope.dashboard.view import whole_number
 
 _CHOICE: Final = "failover_loss"
 _WORST: Final = "The worst rank"
@@ -30,8 +31,9 @@ def loss_in_address(facts: FailoverFacts) -> tuple[LossChoice, str]:
     rank, node = st.query_params.get(RANK, ""), st.query_params.get(NODE, "")
     if node in facts.nodes:
         return LossChoice(node=node), ""
-    if rank.isdigit() and facts.row_of_rank(int(rank)) is not None:
-        return LossChoice(rank=int(rank)), ""
+    number = whole_number(RANK)
+    if number is not None and facts.row_of_rank(number) is not None:
+        return LossChoice(rank=number), ""
     named = f"node {node}" if node else f"rank {rank}" if rank else ""
     return LossChoice(), f"This group has no {named}; shown is the worst rank." if named else ""
 

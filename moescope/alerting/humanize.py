@@ -61,10 +61,11 @@ def humanize_percentage(value: float) -> str:
 
 
 def humanize_timestamp(value: float) -> str:
-    """Unix seconds as a date in UTC."""
-    if not math.isfinite(value):
+    """Unix seconds as a date in UTC; as a number where no calendar has that date."""
+    try:
+        moment = dt.datetime.fromtimestamp(value, dt.UTC)
+    except (ValueError, OverflowError, OSError):
         return _four(value)
-    moment = dt.datetime.fromtimestamp(value, dt.UTC)
     return f"{moment:%Y-%m-%d %H:%M:%S} +0000 UTC"
 
 

@@ -56,7 +56,7 @@ def post_json(url: str, body: Any) -> None:
     )
     try:
         with _OPENER.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-            answer.read()
+            answer.read(_MOST_WORDS)
     except urllib.error.HTTPError as error:
         with error:
             words = error.read(_MOST_WORDS).decode("utf-8", "replace").strip()

@@ -18,9 +18,9 @@ from moescope.alerting.yaml_keys import (
     duration_seconds,
     is_count,
     is_duration,
+    is_interval,
     is_list,
     is_mapping,
-    is_span,
     is_text,
     read_document,
     refuse_file,
@@ -35,12 +35,12 @@ TEST_SUFFIX: Final = "_test.yaml"
 RESERVED_LABELS: Final = frozenset({"alertname"})
 
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPAN: Final = "a span of time, as in 30s, 5m or 1h30m"
+_SPAN: Final = "a span of time, as in 30s, 5m or 1h30m, up to a year"
 _NO_DATA: Final = tuple(choice.value for choice in NoData)
 _ROOT_KEYS: Final = {"groups": Key("a list of groups", is_list, is_needed=True)}
 _GROUP_KEYS: Final = {
     "name": Key("the name of the group", is_text, is_needed=True),
-    "interval": Key(_SPAN, is_span),
+    "interval": Key(f"{_SPAN}; at least 1s", is_interval),
     "query_offset": Key(_SPAN, is_duration),
     "limit": Key("a whole number above 0: most alerts of a rule", is_count),
     "labels": Key("a mapping from label to text", is_mapping),

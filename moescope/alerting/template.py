@@ -8,6 +8,7 @@ no part of an alert's identity, and ``$dashboard``, the address of the dashboard
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -196,7 +197,10 @@ def _printf(pattern: str, values: list[Value]) -> str:
         value = next(rest)
         if match[1] in "sv":
             return str(match[0][:-1] + "s") % (plain(value) if isinstance(value, float) else value)
-        return str(match[0]) % (int(_number(value)) if match[1] == "d" else _number(value))
+        number = _number(value)
+        if match[1] == "d" and not math.isfinite(number):
+            return plain(number)
+        return str(match[0]) % (int(number) if match[1] == "d" else number)
 
     return _FORMAT.sub(put, pattern)
 

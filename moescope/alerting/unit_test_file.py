@@ -18,6 +18,7 @@ from moescope.alerting.yaml_keys import (
     duration_seconds,
     is_count,
     is_duration,
+    is_interval,
     is_list,
     is_mapping,
     is_span,
@@ -33,8 +34,12 @@ from moescope.schemas.settings import Settings, load_settings
 _SPAN: Final = "a span of time, as in 30s or 5m"
 _STATES: Final = (State.FIRING.value, State.PENDING.value, State.NO_DATA.value)
 _ROOT: Final = {
-    "rule_files": Key("a list of rule files, seen from this file", is_list, is_needed=True),
-    "evaluation_interval": Key(_SPAN, is_span),
+    "rule_files": Key(
+        "a list of rule files, seen from this file",
+        lambda value: is_list(value) and all(map(is_text, value)),
+        is_needed=True,
+    ),
+    "evaluation_interval": Key(f"{_SPAN}; at least 1s", is_interval),
     "settings": Key("a mapping from setting to value", is_mapping),
     "tests": Key("a list of tests", is_list, is_needed=True),
 }

@@ -13,8 +13,12 @@ from moescope.checking.yaml_document import Document, KeyPath, Place, Problem, r
 from moescope.schemas.errors import AlertRuleError, ProtocolError
 
 _GUIDE: Final = "docs/alerts.md"
-_DURATION: Final = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_DURATION: Final = re.compile(
+    r"(?=\d)(?:(\d{1,12})d)?(?:(\d{1,12})h)?(?:(\d{1,12})m)?(?:(\d{1,12})s)?(?:(\d{1,12})ms)?"
+)
 _UNITS: Final = (86400.0, 3600.0, 60.0, 1.0, 0.001)
+_LONGEST_SECONDS: Final = 366 * 86400.0
+"""No store keeps more, and clocks and waits of the system have ends of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,16 @@ def value_at(document: Document, path: KeyPath) -> Any:
 
 
 def duration_seconds(text: str | float) -> float | None:
-    """A span of time as Prometheus writes it (``1h30m``, ``90s``), in seconds; None if it is none."""
+    """A span of time as Prometheus writes it (``1h30m``, ``90s``), in seconds.
+
+    Returns:
+        None if it is none, or longer than a year.
+    """
     match = _DURATION.fullmatch(str(text).strip())
     if match is None:
         return 0.0 if str(text).strip() == "0" else None
-    return sum(int(part or 0) * unit for part, unit in zip(match.groups(), _UNITS, strict=True))
+    seconds = sum(int(part or 0) * unit for part, unit in zip(match.groups(), _UNITS, strict=True))
+    return seconds if seconds <= _LONGEST_SECONDS else None
 
 
 def is_text(value: Any) -> bool:
@@ -115,6 +124,11 @@ def is_duration(value: Any) -> bool:
 def is_span(value: Any) -> bool:
     """Whether a value is a span of time above 0."""
     return is_duration(value) and bool(duration_seconds(value))
+
+
+def is_interval(value: Any) -> bool:
+    """Whether a value is a span of time that evaluations can be apart: a second or more."""
+    return is_duration(value) and (duration_seconds(value) or 0.0) >= 1.0
 
 
 def is_count(value: Any) -> bool:

@@ -143,9 +143,9 @@ def _why_not(event: Any, depth: int, documents: int) -> str:
     if getattr(event, "tag", None):
         return f"tags are not taken ({event.tag}); write the plain value"
     if depth > _MAX_DEPTH:
-        return f"more than {_MAX_DEPTH} levels; a protocol has four"
+        return f"more than {_MAX_DEPTH} levels; a file of this kind has a few"
     if documents > 1:
-        return "a second document begins here; one file holds one protocol"
+        return "a second document begins here; one file holds one"
     return ""
 
 

@@ -66,6 +66,9 @@ def test_a_file_is_read_with_everything_that_it_says(tmp_path: Path):
             ["group hot, rule number 1: alert: missing; it takes the alert's name, as in ExpertHot"],
         ),
         ({"for_": "5 minutes"}, ["rule ExpertHot: for: takes a span of time, as in 30s, 5m or 1h30m"]),
+        ({"for_": "5"}, ["rule ExpertHot: for: takes a span of time"]),
+        ({"for_": "367d"}, ["rule ExpertHot: for: takes a span of time", "up to a year"]),
+        ({"for_": "9" * 5000 + "s"}, ["rule ExpertHot: for: takes a span of time"]),
         ({"no_data": "maybe"}, ["no_data: takes one of ok, keep, alert"]),
         ({"labels": ["page"]}, ["labels: takes a mapping from label to text"]),
         ({"labels": {"alertname": "x"}}, ["labels.alertname: no name for one"]),
@@ -108,6 +111,14 @@ def test_what_is_no_rule_file_is_refused(tmp_path: Path, text: str):
     path.write_text(text)
 
     assert str(path) in refused(path)
+
+
+@pytest.mark.parametrize("interval", ["0s", "-5s", "1ms", "999ms", "5", "99999999999999999999d", "''"])
+def test_an_interval_that_no_clock_keeps_is_refused(tmp_path: Path, interval: str):
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD.replace("interval: 1m", f"interval: {interval}"))
+
+    assert f"{path}:3:15: group hot: interval: takes a span of time" in refused(path)
 
 
 def test_two_groups_of_one_name_are_refused(rule_file: Callable[..., Path]):

@@ -152,6 +152,7 @@ tests:
         ("eval_time: 3m", "eval_tim: 3m", "no such key; did you mean eval_time?"),
         ('"0x1 50x8"', '"0x1 50*8"', "values.failovers: '50*8' is none of 7, 5x3"),
         ("rules.yaml", "rule.yaml", "rule.yaml cannot be read"),
+        ("[rules.yaml]", "[5]", "rule_files: takes a list of rule files"),
     ],
 )
 def test_a_mistake_in_the_tests_is_named(results, old: str, new: str, told: str):

@@ -41,6 +41,12 @@ def test_expert_without_a_copy_adds_nothing():
     assert compute_rank_loads(np.array([[13, 23]]), np.array([[[1, 0]]])).tolist() == [[13]]
 
 
+def test_no_layers_have_no_loads():
+    loads = compute_rank_loads(np.zeros((0, 23), np.uint64), np.ones((13, 0, 23), np.uint16))
+
+    assert loads.shape == (0, 13)
+
+
 def test_ratio_is_max_over_mean_and_balancedness_its_inverse():
     judged = _judge([[100, 200, 300, 1000]])
     assert judged.ratio.tolist() == [2.5]

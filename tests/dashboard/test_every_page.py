@@ -32,8 +32,8 @@ def dsns(make_dsn, make_telemetry_dsn):
 
 @pytest.fixture
 def open_state(open_page, dsns):
-    def run(address, state):
-        page = open_page(FILES[address], dsns[state])
+    def run(address, state, **query_params):
+        page = open_page(FILES[address], dsns[state], **query_params)
         assert not page.exception
         return page
 
@@ -60,6 +60,18 @@ def test_empty_store_says_what_is_missing_and_how_to_get_it(open_state, texts, a
 @pytest.mark.parametrize("state", ["one rank", "expert load alone"])
 def test_little_is_shown_as_what_it_is(open_state, texts, address, state):
     assert texts(open_state(address, state)), "a blank page"
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("said", ["²", "9" * 5000])
+def test_address_that_says_nothing_sensible_is_no_fault(open_state, texts, address, said):
+    names = ("service", "group", "phase", "window", "until", "layer", "expert", "rank", "node", "runbook")
+    assert texts(open_state(address, "one rank", **dict.fromkeys(names, said)))
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_window_of_which_nothing_is_stored_is_no_fault(open_state, texts, address):
+    assert texts(open_state(address, "one rank", until="1700000000000"))
 
 
 @pytest.mark.parametrize("address", [one for one in ADDRESSES if one not in DRAWS_LATER])

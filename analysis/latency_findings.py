@@ -20,10 +20,10 @@ MIN_REQUESTS: Final = 20
 """Below so many finished requests a missed one says little: 5 % of them is one."""
 
 RISE_TIMES: Final = 2.0
-"""A first token that takes this many times as long as before is worth a note."""
+"""Tokens that take this many times as long as before are worth a note."""
 
 _NOTABLE_SHARE: Final = 0.02
-"""Of the contract's TTFT: below, a rise is nobody's concern."""
+"""Of the contract's limit: below, a rise is nobody's concern."""
 
 _RECENT_SECONDS: Final = 300.0
 _MS: Final = 1000
@@ -46,17 +46,13 @@ class Rise:
 
 
 def list_latency_findings(answer: LatencyAnswer, settings: Settings) -> Iterator[Finding]:
-    """Say that too many requests missed the latency contract, or that the first token takes much longer."""
+    """Say that too many requests missed the latency contract, or that tokens take much longer than before."""
     good = answer.goodput
     if not good.misses_contract or good.good_share is None or good.requests < MIN_REQUESTS:
         yield from _slower(answer, settings)
         return
     missed = 1 - good.good_share
-    limits = (
-        (metrics.TIME_TO_FIRST_TOKEN, "TTFT", settings.contract_ttft_seconds),
-        (metrics.TIME_PER_OUTPUT_TOKEN, "TPOT", settings.contract_tpot_seconds),
-    )
-    said = [_against(answer, metric, name, limit) for metric, name, limit in limits]
+    said = [_against(answer, metric, name, limit) for metric, name, limit in _limits(settings)]
     yield Finding(
         Severity.PROBLEM,
         f"{words.percent(missed)} of {words.count(good.requests, 'request')} missed the latency contract"
@@ -76,25 +72,41 @@ def list_latency_findings(answer: LatencyAnswer, settings: Settings) -> Iterator
 
 
 def _slower(answer: LatencyAnswer, settings: Settings) -> Iterator[Finding]:
-    rise = measure_rise(answer, metrics.TIME_TO_FIRST_TOKEN)
-    if rise is None or rise.times < RISE_TIMES:
+    rises = [
+        (rise.times, name, metric, rise, limit)
+        for metric, name, limit in _limits(settings)
+        if (rise := measure_rise(answer, metric)) is not None
+        and rise.times >= RISE_TIMES
+        and rise.now >= _NOTABLE_SHARE * limit
+    ]
+    if not rises:
         return
-    if rise.now < _NOTABLE_SHARE * settings.contract_ttft_seconds:
-        return
-    ttft = metrics.TIME_TO_FIRST_TOKEN
+    times, name, metric, rise, limit = max(rises, key=lambda one: one[0])
     queue = measure_rise(answer, metrics.REQUEST_QUEUE_DURATION)
-    waits = "" if queue is None else f" Of it {amount(ttft, queue.now)} is waiting in the queue for prefill."
+    waits = (
+        ""
+        if queue is None
+        else f" In the queue for prefill requests wait {amount(metric, queue.now)}, "
+        f"{amount(metric, queue.before)} before."
+    )
     yield Finding(
         Severity.NOTE,
-        f"TTFT is {rise.times:.1f} × what it was: {amount(ttft, rise.now)} on average, "
-        f"{amount(ttft, rise.before)} before.",
+        f"{name} is {times:.1f} × what it was: {amount(metric, rise.now)} on average, "
+        f"{amount(metric, rise.before)} before.",
         f"The newest {words.duration(rise.now_seconds)} against what lies before in the window.{waits} The "
-        f"contract ({amount(ttft, settings.contract_ttft_seconds)}) still holds: more or longer prompts, or "
-        "fewer hits in the prefix cache?",
-        rise.times,
+        f"contract ({amount(metric, limit)}) still holds: more or longer prompts, or fewer hits in the "
+        "prefix cache?",
+        times,
         answer.span.service,
         answer.span.ep_group or None,
         subject=Subject.LATENCY,
+    )
+
+
+def _limits(settings: Settings) -> tuple[tuple[Metric, str, float], ...]:
+    return (
+        (metrics.TIME_TO_FIRST_TOKEN, "TTFT", settings.contract_ttft_seconds),
+        (metrics.TIME_PER_OUTPUT_TOKEN, "TPOT", settings.contract_tpot_seconds),
     )
 
 

@@ -9,10 +9,12 @@ import streamlit as st
 from moescope.analysis import words
 from moescope.analysis.computed_tokens import ComputedTokens
 from moescope.analysis.gpus import Gpu
+from moescope.analysis.quality_findings import list_quality_findings
 from moescope.dashboard import loaders, missing
 from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.health import describe_totals, draw_gpus, draw_tokens
 from moescope.dashboard.labels import time_label
+from moescope.dashboard.panels.finding_list import show_statement
 from moescope.dashboard.panels.key_numbers import show_telemetry
 from moescope.dashboard.panels.process_table import show_failovers, show_processes
 from moescope.dashboard.states import run_guarded, show_empty_store
@@ -39,6 +41,8 @@ def _show(view: View) -> None:
     quality = loaders.load_quality(view.service)
     tokens, gpus, failovers = loaders.load_health(span)
     st.caption(f"{words.duration(span.seconds)} to {time_label(span.end)}.")
+    for finding in list_quality_findings(quality):
+        show_statement(finding)
     show_telemetry(quality)
     show_processes(quality)
     _show_tokens(tokens)

@@ -40,6 +40,13 @@ def show_findings(findings: Sequence[Finding], view: View) -> None:
         _show_finding(finding, view)
 
 
+def show_statement(finding: Finding) -> None:
+    """Draw one finding on the page that is its evidence: without a link."""
+    with st.container(border=True, gap="xxsmall"):
+        st.markdown(f"{_ICON[finding.severity]}&ensp;**{finding.title}**")
+        st.caption(finding.detail)
+
+
 def _show_finding(finding: Finding, view: View) -> None:
     with st.container(border=True, gap="xxsmall"):
         with st.container(

@@ -77,7 +77,14 @@ def test_first_token_that_takes_three_times_as_long_within_the_contract_is_a_not
     (finding,) = _findings(_answer(good=23, ttft=ttft, queue=[0.01] * 10 + [0.4] * 5))
     assert finding.severity is Severity.NOTE
     assert finding.title == "TTFT is 3.0 × what it was: 600 ms on average, 200 ms before."
-    assert "Of it 400 ms is waiting in the queue for prefill." in finding.detail
+    assert "In the queue for prefill requests wait 400 ms, 10 ms before." in finding.detail
+
+
+def test_what_rose_more_is_named():
+    slower = {"ttft": [0.2] * 10 + [0.5] * 5, "tpot": [0.013] * 10 + [0.079] * 5}
+    (finding,) = _findings(_answer(good=23, **slower))
+    assert finding.title == "TPOT is 6.1 × what it was: 79 ms on average, 13 ms before."
+    assert "The contract (100 ms) still holds" in finding.detail
 
 
 @pytest.mark.parametrize(("now", "is_said"), [(0.39, False), (0.41, True)])

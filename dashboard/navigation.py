@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import streamlit as st
 from streamlit.runtime import pages_manager
@@ -11,15 +12,20 @@ from moescope.dashboard import carry, export, login, navigation_links
 from moescope.dashboard.links import PAGES
 
 _ICON = str(Path(__file__).parent / "icon.svg")
+_STYLE: Final = """
+[data-stale='true'] { opacity: 1 !important; }
+[data-testid='stMain'] [data-testid='stMainBlockContainer'] { padding-inline: clamp(1rem, 2.5vw, 4rem); }
+[data-testid='stButtonGroup'] button { min-height: 2.5rem; }
+"""
+"""A refresh that takes a moment must not dim what people are reading. Filters fit one row of 1280 pixels, and
+all of them are as high as a list."""
 
 
 def run_chosen_page() -> None:
     """Draw the frame and run the page that the address names."""
     st.set_page_config(page_title="moescope", page_icon=_ICON, layout="wide")
     st.logo(_ICON, size="small")
-    # A refresh that takes a moment must not dim what people are reading.
-    style = f"[data-stale='true'] {{ opacity: 1 !important; }} {export.STYLE} {navigation_links.STYLE}"
-    st.html(f"<style>{style}</style>")
+    st.html(f"<style>{_STYLE} {export.STYLE} {navigation_links.STYLE}</style>")
     is_welcome = login.is_welcome()
     chosen = st.navigation(
         [

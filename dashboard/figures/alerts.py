@@ -12,8 +12,10 @@ from moescope.analysis.alert_records import AlertSeverity, AlertSpan, AlertState
 from moescope.dashboard import theme
 from moescope.dashboard.labels import viewer_zone, zone_title
 
-_ROW_HEIGHT: Final = 30
+_ROW_HEIGHT: Final = 40
 _LABEL_CHARACTERS: Final = 60
+_LABEL_WORDS: Final = {"service": "", "phase": "", "ep_group": "EP group", "ep_rank": "rank"}
+"""A deployment and a phase need no word before them."""
 _STYLE: Final = {
     "firing, page": (theme.BAD, ""),
     "firing, ticket": (theme.WARM, ""),
@@ -63,9 +65,14 @@ def _word(span: AlertSpan) -> str:
 
 
 def _row(span: AlertSpan) -> str:
-    about = ", ".join(f"{name} {value}" for name, value in span.labels.items() if name != "instance")
-    text = f"{span.name}  {about}"
-    return text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 1]}…"
+    """Name above, what it is about below: rows of one rule differ in their last labels."""
+    about = ", ".join(_label(name, value) for name, value in span.labels.items() if name != "instance")
+    shown = about if len(about) <= _LABEL_CHARACTERS else f"{about[: _LABEL_CHARACTERS - 1]}…"
+    return f"<b>{span.name}</b><br>{shown}"
+
+
+def _label(name: str, value: str) -> str:
+    return f"{_LABEL_WORDS.get(name, name)} {value}".strip()
 
 
 def _local(moment: datetime) -> str:

@@ -12,12 +12,12 @@ from moescope.analysis.failover_facts import FailoverFacts
 from moescope.analysis.failover_impact import FailoverStrategy
 from moescope.analysis.failover_report import FailoverAnswer
 from moescope.analysis.failover_words import describe_group
-from moescope.dashboard import loaders, loaders_failover, missing
+from moescope.dashboard import carry, loaders, loaders_failover, missing
 from moescope.dashboard.export import show_figure
 from moescope.dashboard.figures.failover import draw_losses
 from moescope.dashboard.labels import time_label
 from moescope.dashboard.loaders_failover import FailoverScope
-from moescope.dashboard.panels.loss_choice import choose_loss, loss_in_address, pick_on_click
+from moescope.dashboard.panels.loss_choice import choose_loss, loss_in_address, named_loss, pick_on_click
 from moescope.dashboard.panels.loss_detail import (
     STRATEGY_WORDS,
     show_loss,
@@ -37,6 +37,7 @@ from moescope.dashboard.view import (
 )
 
 _CHART: Final = "losses"
+_STRATEGY: Final = "strategy"
 # Whose losses are on the page: a spinner at each refresh would push them down.
 _SHOWN: Final = "failover_shown"
 
@@ -71,7 +72,8 @@ def _show(view: View, ep_group: str) -> None:
     st.caption(f"{when}. {describe_group(facts)}")
     choice, remark = loss_in_address(facts)
     with st.spinner("Working out what is lost …") if is_new else nullcontext():
-        answer = loaders_failover.load_loss(facts, rank=choice.rank, node=choice.node)
+        lost = named_loss(choice, every)
+        answer = loaders_failover.load_loss(facts, rank=lost.rank, node=lost.node)
     _show_every_loss(every, answer)
     _show_choice(facts, remark)
     _show_loss(view, ep_group, answer)
@@ -109,14 +111,14 @@ def _icon(every: FailoverAnswer) -> str:
 def _show_choice(facts: FailoverFacts, remark: str) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         choose_loss(facts)
+        strategies = list(FailoverStrategy)
         st.segmented_control(
             "Then",
-            list(FailoverStrategy),
-            default=FailoverStrategy.REASSIGN,
+            strategies,
             required=True,
             format_func=STRATEGY_WORDS.__getitem__,
-            key="strategy",
-            bind="query-params",
+            key=_STRATEGY,
+            on_change=carry.prepare_choice(_STRATEGY, strategies, FailoverStrategy.REASSIGN),
             help="What becomes of tokens that need a lost expert: load it again on a rank that stays, let "
             "them wait, or let the next-best expert stand in.",
         )
@@ -129,7 +131,7 @@ def _show_loss(view: View, ep_group: str, answer: FailoverAnswer) -> None:
     show_loss(loss, facts)
     if any(outcome.busiest_rank is not None for outcome in loss.outcomes.values()):
         show_strategies(loss)
-        strategy = st.session_state.get("strategy") or FailoverStrategy.REASSIGN
+        strategy = st.session_state.get(_STRATEGY) or FailoverStrategy.REASSIGN
         picture = loaders_failover.load_picture(answer, strategy)
         with st.container(border=True, gap="xsmall"):
             st.subheader(f"{STRATEGY_WORDS[strategy]}: who does what", anchor=False)

@@ -9,15 +9,21 @@ from typing import Final
 import streamlit as st
 
 from moescope.analysis.span import Deployment
+from moescope.dashboard import carry
 from moescope.dashboard.view import View, find_deployment
 
 WITH: Final = "with"
 WITH_GROUP: Final = "with_group"
 BACK: Final = "back"
 
-_SAME_TIME: Final = "same time"
-_WINDOW_BEFORE: Final = "window before"
-_HOURS_BACK: Final = {"1h before": 1, "24h before": 24, "7d before": 168}
+_SAME_TIME: Final = "0h"
+_WINDOW_BEFORE: Final = "window"
+_HOURS_BACK: Final = {"1h": 1, "24h": 24, "7d": 168}
+_BACK_WORDS: Final = {
+    _SAME_TIME: "same time",
+    _WINDOW_BEFORE: "window before",
+    **{back: f"{back} before" for back in _HOURS_BACK},
+}
 _HOUR_MS: Final = 3_600_000
 
 
@@ -65,16 +71,19 @@ def choose_other_side(deployments: Sequence[Deployment], view: View, ep_group: s
         )
     is_same = (service, group) == (view.service, ep_group)
     back = _choose_back(is_same=is_same)
-    return OtherSide(other, group, end_ms - _shift_ms(back, view), back)
+    return OtherSide(other, group, end_ms - _shift_ms(back, view), _BACK_WORDS[back])
 
 
 def _choose_back(*, is_same: bool) -> str:
     """Draw the choice of the time; a group is not compared with itself at the same time."""
     options = [*(() if is_same else (_SAME_TIME,)), _WINDOW_BEFORE, *_HOURS_BACK]
-    if st.session_state.get(BACK) not in (None, *options):
-        st.session_state[BACK] = options[0]
     chosen = st.segmented_control(
-        "Its time", options, default=options[0], required=True, key=BACK, bind="query-params"
+        "Its time",
+        options,
+        required=True,
+        format_func=_BACK_WORDS.__getitem__,
+        key=BACK,
+        on_change=carry.prepare_choice(BACK, options, options[0]),
     )
     return str(chosen or options[0])
 

@@ -10,6 +10,7 @@ import streamlit as st
 
 from moescope.analysis import words
 from moescope.analysis.failover_facts import FailoverFacts
+from moescope.analysis.failover_report import FailoverAnswer
 from moescope.dashboard import carry
 from moescope.dashboard.carry import NODE, RANK
 from moescope.dashboard.view import whole_number
@@ -36,6 +37,11 @@ def loss_in_address(facts: FailoverFacts) -> tuple[LossChoice, str]:
         return LossChoice(rank=number), ""
     named = f"node {node}" if node else f"rank {rank}" if rank else ""
     return LossChoice(), f"This group has no {named}; shown is the worst rank." if named else ""
+
+
+def named_loss(choice: LossChoice, every: FailoverAnswer) -> LossChoice:
+    """What is chosen, by name: the worst rank is known from the losses of all of them."""
+    return LossChoice(rank=int(every.focus[0].ranks[0])) if choice == LossChoice() else choice
 
 
 def choose_loss(facts: FailoverFacts) -> None:

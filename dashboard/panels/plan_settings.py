@@ -7,11 +7,13 @@ from typing import Final
 import streamlit as st
 
 from moescope.analysis.replication import CoverNodes
+from moescope.dashboard import carry
 from moescope.planning.choices import MOVE_LIMITS, USUAL_MOVE_LIMIT, PlanChoices
 from moescope.planning.question import PlanQuestion, StoredGroup
 
-CHANGE: Final = "Change what is there"
-FROM_SCRATCH: Final = "Plan from scratch"
+CHANGE: Final = "change"
+FROM_SCRATCH: Final = "scratch"
+_HOW_WORDS: Final = {CHANGE: "Change what is there", FROM_SCRATCH: "Plan from scratch"}
 _NO_LIMIT: Final = "no limit"
 _ONLY_FROM_SCRATCH: Final = "Only for a plan from scratch: a change keeps what the placement has."
 _COVER_WORDS: Final = {
@@ -48,11 +50,11 @@ def _choose_how() -> str:
     return str(
         st.segmented_control(
             "How",
-            [CHANGE, FROM_SCRATCH],
-            default=CHANGE,
+            list(_HOW_WORDS),
             required=True,
+            format_func=_HOW_WORDS.__getitem__,
             key="how",
-            bind="query-params",
+            on_change=carry.prepare_choice("how", list(_HOW_WORDS), CHANGE),
             help="A few moves of what is served from now bring most of the balance; a plan from scratch "
             "moves nearly every copy.",
         )
@@ -116,12 +118,11 @@ def _choose_cover(choices: PlanChoices, *, is_change: bool) -> CoverNodes:
     chosen = st.segmented_control(
         "Second copy on another node",
         list(CoverNodes),
-        default=CoverNodes.NONE,
         required=True,
         format_func=_COVER_WORDS.__getitem__,
         key="cover",
-        bind="query-params",
+        on_change=carry.prepare_choice("cover", list(CoverNodes), CoverNodes.NONE),
         disabled=is_change or choices.nodes < 2,
         help=_ONLY_FROM_SCRATCH if is_change else usual if choices.nodes > 1 else one_node,
     )
-    return chosen if choices.nodes > 1 else CoverNodes.NONE
+    return chosen if chosen is not None and choices.nodes > 1 else CoverNodes.NONE

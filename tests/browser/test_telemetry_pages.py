@@ -140,3 +140,32 @@ def test_link_to_a_page_has_the_frame_on_a_fresh_dashboard(open_page):
     page = open_page("health")
     for name in ("Overview", "Experts", "Latency", "Traffic", "Memory", "Health"):
         expect(page.get_by_role("link", name=name).first).to_be_visible()
+
+
+def test_click_on_a_bar_loses_its_rank(open_page):
+    page = open_page("failover", ready=".st-key-losses .bars .point path")
+    _plots(page, "losses", "survivors")
+    # Bars of ranks stand before those of nodes: what is lost, in rank order.
+    bar = page.locator(".st-key-losses .bars .point path").nth(3).bounding_box()
+    page.mouse.click(bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2)
+    expect(page).to_have_url(re.compile(r"[?&]rank=3(&|$)"))
+    expect(page.get_by_role("heading", name="What happens when rank 3 fails?")).to_be_visible()
+
+
+def test_click_on_a_cell_looks_at_its_rank(open_page):
+    page = open_page("ranks", ready=".st-key-rank_work .heatmaplayer image")
+    area = page.locator(".st-key-rank_work .heatmaplayer image").bounding_box()
+    page.wait_for_timeout(1_000)  # the listener looks for its chart four times a second
+    page.mouse.click(area["x"] + area["width"] * 3.5 / RANKS, area["y"] + area["height"] / 2)
+    expect(page).to_have_url(re.compile(r"[?&]rank=3(&|$)"))
+
+
+def test_figures_follow_a_change_of_colours_while_the_page_is_open(open_page):
+    page = open_page("latency", scheme="light")
+    _plots(page, "request_latency", "request_load")
+    page.get_by_text("Live", exact=True).click()
+    expect(page).to_have_url(re.compile(r"[?&]until=\d+"))
+    page.emulate_media(color_scheme="dark")
+    plots = page.locator(".js-plotly-plot .main-svg:first-child")
+    for plot in plots.all():
+        expect(plot).to_have_css("background-color", "rgb(17, 22, 28)")

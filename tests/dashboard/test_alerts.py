@@ -99,7 +99,7 @@ def test_rule_that_cannot_be_evaluated_is_an_error(open_alerts):
 def test_history_is_a_row_for_each_alert(open_alerts, figure_of):
     figure = figure_of(open_alerts(ALL), "alert_history")
     assert {one["name"] for one in figure["data"]} == {"firing, page", "pending"}
-    assert figure["data"][0]["y"] == ["RankSilent  service fleet-7"]
+    assert figure["data"][0]["y"] == ["<b>RankSilent</b><br>fleet-7"]
     assert all(one["hovertemplate"] for one in figure["data"])
 
 

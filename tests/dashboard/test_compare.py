@@ -41,7 +41,7 @@ def test_steady_fleet_is_the_same_as_in_the_window_before(open_page, dsn, texts,
 
 
 def test_time_that_is_not_stored_is_said(open_page, dsn):
-    page = open_page(PAGE, dsn, window="15m", back="24h before")
+    page = open_page(PAGE, dsn, window="15m", back="24h")
     assert not page.exception
     assert page.info[0].value.startswith("Nothing is stored of known-fleet before ")
 

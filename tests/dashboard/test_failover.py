@@ -79,6 +79,13 @@ def test_every_strategy_is_told_and_the_chosen_one_drawn(open_page, dsn, texts, 
     assert "Fall back: who does what" in texts(page)
 
 
+def test_strategy_of_the_address_is_named_as_on_the_command_line(open_page, dsn, texts):
+    page = open_page(PAGE, dsn, service="known-fleet", rank="7", strategy="fallback_expert")
+    assert "Fall back: who does what" in texts(page)
+    page.segmented_control(key="strategy").set_value(FailoverStrategy.BLOCK).run()
+    assert page.query_params["strategy"] == "block"
+
+
 def test_every_rank_and_node_is_drawn_and_the_picked_one_marked(open_page, dsn, figure_of):
     figure = figure_of(open_page(PAGE, dsn, service="known-fleet", rank="7"), "losses")
     bars = [one for one in figure["data"] if one["type"] == "bar"]

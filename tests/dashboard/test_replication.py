@@ -95,9 +95,7 @@ def test_plan_says_what_to_do_and_what_it_brought_on_past_windows(open_page, dsn
     assert names == ["now", "with the plan", "no placement goes below", "uniform routing would show"]
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"redundant": "16"}, {"how": "Plan from scratch", "cover": "Hot experts"}]
-)
+@pytest.mark.parametrize("settings", [{}, {"redundant": "16"}, {"how": "scratch", "cover": "hot"}])
 def test_every_download_is_what_the_command_beside_it_writes(
     open_page, dsn, downloads, run_command, settings
 ):
@@ -128,7 +126,7 @@ def test_memory_that_leaves_slots_empty_refuses_engines_and_keeps_the_plan(
     open_page, dsn, texts, downloads, monkeypatch
 ):
     monkeypatch.setattr(choices, "_list_budgets", lambda *_: ("250MB",))
-    page = open_page(PAGE, dsn, how="Plan from scratch", redundant="8")
+    page = open_page(PAGE, dsn, how="scratch", redundant="8")
     page = make_plan(page.select_slider(key="budget").set_value("250MB").run())
     assert "No file for SGLang: --memory-budget leaves" in texts(page)
     assert "plan.json" in downloads

@@ -40,7 +40,7 @@ def read_history(
     for address in addresses(settings.alert_sources):
         try:
             spans += _spans_of(address, settings, start, end, names)
-        except AlertSourceError:
+        except (AlertSourceError, AttributeError, KeyError, TypeError, ValueError):
             continue
     return tuple(sorted(spans, key=lambda span: (span.start, span.name)))
 

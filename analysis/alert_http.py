@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -42,7 +43,10 @@ def get_json(base: str, path: str, settings: Settings, params: Mapping[str, str]
         raise AlertSourceError(f"{shown!r} is no address; write http://host:port")
     host = parts.netloc.rpartition("@")[2]
     url = urlunsplit((parts.scheme, host, parts.path.rstrip("/") + path, urlencode(params or {}), ""))
-    request = urllib.request.Request(url, headers=_headers(base, settings))  # noqa: S310 - the scheme was checked
+    request = urllib.request.Request(url)  # noqa: S310 - the scheme was checked
+    for name, value in _headers(base, settings).items():
+        # A redirection must not carry a password to somebody else.
+        request.add_unredirected_header(name, value)
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310 - as above
             return json.loads(response.read(_MAX_BYTES))
@@ -50,7 +54,7 @@ def get_json(base: str, path: str, settings: Settings, params: Mapping[str, str]
         with error:
             said = error.read(500).decode("utf-8", "replace").strip()
         raise AlertSourceError(_refused(shown, error.code, said), status=error.code) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException, RecursionError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         words = root_reason(reason) if isinstance(reason, BaseException) else str(reason)
         raise AlertSourceError(f"{shown} gives no answer ({words})") from error

@@ -65,17 +65,13 @@ def read_alerts(settings: Settings) -> Alerts:
     sources: list[SourceState] = []
     for address in addresses(settings.alert_sources):
         try:
-            groups = _groups(address, settings)
+            source, its_rules, its_alerts = _read_source(address, settings, told)
         except AlertSourceError as error:
             sources.append(_silent_source(address, error))
             continue
-        found = list(_rules(groups, is_ours=_is_ours(groups)))
-        label = without_password(address)
-        kind = _OURS if _is_ours(groups) else _PROMETHEUS
-        sources.append(SourceState(label, kind, len(found), ""))
-        rules += [_rule_state(group, rule, label) for group, rule in found]
-        for _, rule in found:
-            shown += [_shown(alert, rule, label, told) for alert in rule.get("alerts", ())]
+        sources.append(source)
+        rules += its_rules
+        shown += its_alerts
     active = sorted((alert for alert in shown if alert.state is not AlertState.INACTIVE), key=_urgency)
     return Alerts(
         tuple(alert for alert in active if alert.is_told),
@@ -85,15 +81,22 @@ def read_alerts(settings: Settings) -> Alerts:
     )
 
 
-def _groups(address: str, settings: Settings) -> Sequence[Mapping[str, Any]]:
+def _read_source(
+    address: str, settings: Settings, told: _Told | None
+) -> tuple[SourceState, list[RuleState], list[ShownAlert]]:
     answer = get_json(address, "/api/v1/rules", settings, {"type": "alert"})
+    label = without_password(address)
     try:
         groups: Sequence[Mapping[str, Any]] = answer["data"]["groups"]
-    except (KeyError, TypeError):
+        is_ours = _is_ours(groups)
+        found = list(_rules(groups, is_ours=is_ours))
+        rules = [_rule_state(group, rule, label) for group, rule in found]
+        alerts = [_shown(alert, rule, label, told) for _, rule in found for alert in rule.get("alerts", ())]
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise AlertSourceError(
-            f"{without_password(address)} answers, but is neither Prometheus nor `moescope alerts run`"
+            f"{label} answers, but is neither Prometheus nor `moescope alerts run`"
         ) from None
-    return groups
+    return SourceState(label, _OURS if is_ours else _PROMETHEUS, len(found), ""), rules, alerts
 
 
 def _is_ours(groups: Sequence[Mapping[str, Any]]) -> bool:
@@ -170,10 +173,12 @@ def _read_alertmanager(settings: Settings) -> tuple[_Told | None, tuple[SourceSt
         alerts = get_json(address, "/api/v2/alerts", settings)
         silences = get_json(address, "/api/v2/silences", settings)
         active = {one["id"]: one for one in silences if one["status"]["state"] == "active"}
+        for alert in alerts:
+            alert["labels"].items()
     except AlertSourceError as error:
         problem = f"{error}. {_WAY_OUT[_ALERTMANAGER]}"
         return _Told(label, (), {}), (SourceState(label, _ALERTMANAGER, 0, problem),)
-    except (KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         problem = f"{label} answers, but is no Alertmanager. {_WAY_OUT[_ALERTMANAGER]}"
         return None, (SourceState(label, _ALERTMANAGER, 0, problem),)
     return _Told(label, alerts, active), (SourceState(label, _ALERTMANAGER, 0, ""),)

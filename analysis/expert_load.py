@@ -63,7 +63,8 @@ class ExpertLoadWindow:
 
     Attributes:
         tier: where it was read; its interval is the sub-interval of ``sums``.
-        start_ms, end_ms: Unix milliseconds, end excluded; the start is not before the first stored window.
+        start_ms, end_ms: Unix milliseconds, end excluded; the start is not before the first stored window,
+            unless nothing is stored before the end.
         layers: int64 ``[layers]``, the model's layer indices, increasing.
         tokens: int64 ``[layers, experts]``, assignments by logical expert.
         sums: of the same window, for the design effect.
@@ -158,7 +159,9 @@ def read_window(
         StoreError: the store cannot answer.
     """
     end_ms = min(end_ms or scope.end_ms, scope.end_ms)
-    start_ms = max(end_ms - max(int(window_seconds * _MS), _SHORTEST_MS), scope.first_ms)
+    start_ms = end_ms - max(int(window_seconds * _MS), _SHORTEST_MS)
+    if scope.first_ms < end_ms:
+        start_ms = max(start_ms, scope.first_ms)
     tier = choose_tier(start_ms, end_ms, scope.end_ms, settings)
     bounds = _bounds(scope, start_ms, end_ms) | {"phase": scope.phase.value}
     if tier is RAW:

@@ -42,8 +42,9 @@ app.add_typer(imports)
 def run() -> None:
     """Run the command line; every error of ours becomes one line and an exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for library in ("urllib3", "clickhouse_connect"):
-        # Their warnings are about attempts; how it ended is our one line.
+    for library in ("urllib3.connectionpool", "clickhouse_connect"):
+        # Their warnings are about attempts; how it ended is our one line. clickhouse_connect sets the level
+        # of urllib3 itself when it is imported, later than this.
         logging.getLogger(library).setLevel(logging.ERROR + 1)
     try:
         app()

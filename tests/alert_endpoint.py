@@ -5,6 +5,27 @@ import threading
 from collections.abc import Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+
+
+@contextmanager
+def speak(words: bytes):
+    """Answer whatever is asked with these bytes, and hang up. Yields the address."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self):
+            self.request.recv(65536)
+            self.request.sendall(words)
+
+    server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from moescope.analysis.alert_records import AlertSeverity, AlertState
 from moescope.analysis.alert_sources import read_alerts
 from moescope.analysis.alert_words import headline, quiet_words, rest
 from moescope.schemas.settings import Settings
-from tests.alert_endpoint import alert, known, rule, rules, serve, silence
+from tests.alert_endpoint import alert, known, rule, rules, serve, silence, speak
 
 RULES = "/api/v1/rules"
 NOBODY = "http://127.0.0.1:1"
@@ -173,6 +173,23 @@ def test_somebody_else_at_the_address_is_named(read):
     assert "no Alertmanager" in alerts.sources[-1].problem
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [None, "groups", ["group"], [{"rules": None}], [group("rule")], [group(rule("A") | {"alerts": ["x"]})]],
+)
+def test_answer_of_another_shape_is_named(read, groups):
+    alerts = read({"data": {"groups": groups}}, rules(group(rule("B", alert("B")))))
+    assert "neither Prometheus nor" in alerts.sources[0].problem
+    assert [one.name for one in alerts.told] == ["B"]
+
+
+@pytest.mark.parametrize("answers", [{"alerts": ["x"], "silences": []}, {"alerts": [], "silences": ["x"]}])
+def test_alertmanager_of_another_shape_is_named(read, answers):
+    alerts = read(rules(group(rule("A", alert("A")))), alertmanager=answers)
+    assert "no Alertmanager" in alerts.sources[-1].problem
+    assert [one.name for one in alerts.told] == ["A"]
+
+
 def test_no_source_at_all_is_no_error(read):
     alerts = read()
     assert (alerts.told, alerts.rules, alerts.sources) == ((), (), ())
@@ -207,3 +224,27 @@ def test_source_that_asks_for_a_login_says_how_to_give_one():
         problem = read_alerts(Settings(alert_sources=address)).sources[0].problem
     assert "asks for a login" in problem
     assert "MOESCOPE_TOKEN_FILE" in problem
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"\x00\xff no http\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 99_999,
+    ],
+)
+def test_whatever_is_said_instead_of_an_answer_is_no_answer(words):
+    with speak(words) as address:
+        (source,) = read_alerts(Settings(alert_sources=address)).sources
+    assert f"{address} gives no answer" in source.problem
+
+
+def test_password_does_not_follow_a_redirection():
+    seen: list = []
+    with serve({RULES: rules()}, seen=seen) as other:
+        moved = f"HTTP/1.1 302 Found\r\nLocation: {other}{RULES}\r\nContent-Length: 0\r\n\r\n"
+        with speak(moved.encode()) as address:
+            read_alerts(Settings(alert_sources=address.replace("://", "://reader:secret@")))
+    ((_, headers),) = seen
+    assert "Authorization" not in headers

@@ -88,6 +88,11 @@ def test_window_that_ended_earlier_ends_there(store):
     np.testing.assert_array_equal(window.tokens, FLEET.counts(Phase.DECODE)[-3:-1].sum(axis=0))
 
 
+def test_window_before_everything_that_is_stored_is_empty_and_as_long_as_asked(store):
+    window = read_window(store, _scope(store), 5 * 60, SETTINGS, end_ms=1_000_000_000_000)
+    assert (window.seconds, window.tokens.sum()) == (300, 0)
+
+
 def test_window_is_read_only(store):
     window = read_window(store, _scope(store), 5 * 60, SETTINGS)
     with pytest.raises(ValueError, match="read-only"):

@@ -213,3 +213,11 @@ def test_doctor_reads_an_ipv6_endpoint_without_a_port():
 
     assert "Traceback" not in done.stderr
     assert "http://[::1]/v1/metrics" in done.stdout
+
+
+def test_store_that_is_away_is_one_line_and_no_attempts():
+    done = run("report", "quality", "--dsn", "http://127.0.0.1:1/moescope")
+
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert "nobody answers at http://127.0.0.1:1/moescope" in line

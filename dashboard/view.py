@@ -69,7 +69,7 @@ def find_deployment(deployments: Sequence[Deployment], service: str) -> Deployme
 
 def filter_row() -> DeltaGenerator:
     """The row that the filters of a page stand in."""
-    return st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
+    return st.container(horizontal=True, vertical_alignment="bottom", gap="small")
 
 
 def choose_service(stored: Sequence[LoadScope] | Sequence[Deployment]) -> str:

@@ -26,6 +26,7 @@ class Planted:
     shows: str
     model: str = _SMALL
     tensor_parallel: int = 1
+    window: str = "15m"
 
     @property
     def service(self):
@@ -35,12 +36,13 @@ class Planted:
 SCENARIOS = (
     Planted(
         "hot-expert",
-        *(r"Layer 40, \w+: rank \d+ does .+ because of expert 347", "expert_load", r"347", _KIMI, 4),
+        *(r"Layer 40, \w+: .*expert 347", "expert_load", r"347", _KIMI, 4),
     ),
     Planted(
-        "topic-shift@6m",
+        "topic-shift@3m",
         r"of the assignments went to other experts|the placement (no longer fits|could fit)",
         *(r"replication|compare", r"[Ee]xpert"),
+        window="5m",
     ),
     Planted("slow-rank", r"Rank 5 is slow", "ranks", r"Rank 5 is slow"),
     Planted("dead-rank", r"Rank 7 of dead-rank is silent", "health", r"Rank 7 of dead-rank is silent"),
@@ -73,7 +75,7 @@ def test_overview_names_what_was_planted_and_leads_to_it(
     planted, fleet_store, open_overview, save_screenshot
 ):
     _simulate(fleet_store, planted)
-    page = open_overview(f"?service={planted.service}&window=15m")
+    page = open_overview(f"?service={planted.service}&window={planted.window}")
     says = re.compile(planted.says)
     card = (
         page.locator("[data-testid=stVerticalBlock]")

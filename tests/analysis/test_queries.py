@@ -30,6 +30,7 @@ VALUES = {
     "from_ms": (FLEET.end_s - 86_400) * 1000,
     "until_ms": FLEET.end_s * 1000,
     "window_ms": 60_000,
+    "database": Settings().database,
 }
 COLUMN = re.compile(r"^-- ([a-z_0-9]+(?:, [a-z_0-9]+)*)  +\S", re.MULTILINE)
 

@@ -34,7 +34,7 @@ def test_every_metric_of_the_server_has_help_and_the_projects_prefix(server):
     helped = {line.split()[2] for line in lines if line.startswith("# HELP ") and len(line.split()) > 4}
     assert names == helped
     assert all(name.startswith("moescope_") for name in names)
-    assert len(names) == 19
+    assert len(names) == 21
 
 
 def test_what_comes_in_is_counted(server):

@@ -27,6 +27,7 @@ _NOTABLE_SHARE: Final = 0.02
 
 _RECENT_SECONDS: Final = 300.0
 _MS: Final = 1000
+_MINUTE: Final = 60
 _QUEUE_SHARE: Final = 0.5
 """Part of the mean TTFT spent waiting from which the queue is what requests wait for."""
 
@@ -47,6 +48,7 @@ class Rise:
 
 def list_latency_findings(answer: LatencyAnswer, settings: Settings) -> Iterator[Finding]:
     """Say that too many requests missed the latency contract, or that tokens take much longer than before."""
+    yield from _stopped(answer)
     good = answer.goodput
     if not good.misses_contract or good.good_share is None or good.requests < MIN_REQUESTS:
         yield from _slower(answer, settings)
@@ -67,6 +69,32 @@ def list_latency_findings(answer: LatencyAnswer, settings: Settings) -> Iterator
         1 + missed,
         answer.span.service,
         answer.span.ep_group or None,
+        subject=Subject.LATENCY,
+    )
+
+
+def _stopped(answer: LatencyAnswer) -> Iterator[Finding]:
+    """No request where there should have been many: at the rate of before, none is no chance."""
+    steps, span = answer.goodput.steps, answer.span
+    recent = min(_RECENT_SECONDS, span.seconds / 3)
+    is_now = steps.times.astype("datetime64[ms]").astype(np.int64) >= span.covered_ms - recent * _MS
+    before = int(steps.requests[~is_now].sum())
+    a_second = before / max(span.seconds - recent, 1.0)
+    running = answer.load.running
+    if (
+        steps.requests[is_now].sum()
+        or a_second * recent < MIN_REQUESTS
+        or (len(running) and running[-1] >= 1)
+    ):
+        return
+    yield Finding(
+        Severity.WARNING,
+        f"No request in the newest {words.duration(recent)}; it was "
+        f"{a_second * _MINUTE:.0f} a minute before.",
+        "None finished and none runs. Was it drained, or does the router in front not reach it?",
+        1.0,
+        span.service,
+        span.ep_group or None,
         subject=Subject.LATENCY,
     )
 

@@ -1,5 +1,6 @@
 """What the Overview says of requests."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,26 @@ def test_queue_is_named_where_it_is_most_of_the_wait():
 
 def test_as_many_missed_as_are_allowed_is_no_finding():
     assert _findings(_answer(good=19, requests=20, ttft=1.0)) == []
+
+
+def _stopping(*, before: int, running: float = 0.0) -> LatencyAnswer:
+    answer = _answer(good=before, requests=before, ttft=0.2)
+    counts = np.array([before] * 10 + [0] * 5)
+    ones = np.ones(MINUTES, dtype=np.int64)
+    steps = GoodputSteps(TIMES, counts, counts, counts, counts, ones * 8, ones * 480.0)
+    load = RequestLoad(TIMES, np.full(MINUTES, running), np.zeros(MINUTES))
+    return replace(answer, goodput=judge_goodput(steps, SPAN.seconds, SETTINGS), load=load)
+
+
+def test_requests_that_stop_are_a_warning():
+    (finding,) = _findings(_stopping(before=13))
+    assert finding.severity is Severity.WARNING
+    assert finding.title == "No request in the newest 5 min; it was 13 a minute before."
+
+
+def test_few_requests_may_stop_by_chance_and_long_ones_run_on():
+    assert _findings(_stopping(before=3)) == []
+    assert _findings(_stopping(before=13, running=1.0)) == []
 
 
 def test_few_requests_decide_nothing():

@@ -1,5 +1,6 @@
 """A real server, a simulated K3 fleet, the dashboard, and a real browser on it."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -65,16 +66,15 @@ def fleet_store(tmp_path_factory):
         server.stop()
 
 
-@pytest.fixture(scope="session")
-def dashboard_url(fleet_store):
-    """The address of a running dashboard."""
+@contextlib.contextmanager
+def _run_dashboard(dsn):
     (port,) = free_ports(1)
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "streamlit", "run", str(APP), f"--server.port={port}"),
             *("--server.address=127.0.0.1", "--server.headless=true"),
         ],
-        env={**os.environ, "MOESCOPE_DSN": fleet_store.dsn},
+        env={**os.environ, "MOESCOPE_DSN": dsn},
     )
     try:
         _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
@@ -82,6 +82,19 @@ def dashboard_url(fleet_store):
     finally:
         process.terminate()
         process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def dashboard_url(fleet_store):
+    """The address of a running dashboard."""
+    with _run_dashboard(fleet_store.dsn) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def run_dashboard():
+    """Run a dashboard on another store, as a context whose value is its address."""
+    return _run_dashboard
 
 
 @pytest.fixture(scope="session")

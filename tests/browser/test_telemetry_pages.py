@@ -5,27 +5,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.looks import CLIPPED, LOOKS, assert_readable
+
 pytestmark = pytest.mark.browser
 
-LOOKS = [("light", 1280), ("dark", 1280), ("light", 2560), ("dark", 2560)]
 RANKS = 16
-CLIPPED = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
-    const box = plot.getBoundingClientRect();
-    return Array.from(plot.querySelectorAll('.annotation-text, text[class$=title], .legendtext'))
-        .map((text) => [text.textContent, text.getBoundingClientRect()])
-        .filter(([, at]) => at.width && (at.left < box.left - 1 || at.right > box.right + 1
-            || at.top < box.top - 1 || at.bottom > box.bottom + 1))
-        .map(([words]) => words);
-})"""
-OVERLAPPING = """() => Array.from(document.querySelectorAll('.js-plotly-plot')).flatMap((plot) => {
-    const kinds = '.annotation-text, .legendtext, text[class$=title], [class$=tick] text';
-    const texts = Array.from(plot.querySelectorAll(kinds))
-        .map((text) => [text.textContent, text.getBoundingClientRect()]).filter(([, at]) => at.width);
-    return texts.flatMap(([one, a], i) => texts.slice(i + 1)
-        .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1
-            && a.top < b.bottom - 2 && b.top < a.bottom - 2)
-        .map(([other]) => `${one} | ${other}`));
-})"""
 
 
 def _plots(page, *keys):
@@ -41,13 +25,6 @@ def _values(page, key, field):
     )
 
 
-def _assert_readable(page):
-    """No title is cut off, and none lies upon another."""
-    page.wait_for_timeout(500)
-    assert page.evaluate(CLIPPED) == []
-    assert page.evaluate(OVERLAPPING) == []
-
-
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 def test_latency_says_what_requests_wait_for(open_page, save_screenshot, scheme, width):
     page = open_page("latency", scheme=scheme, width=width)
@@ -57,7 +34,7 @@ def test_latency_says_what_requests_wait_for(open_page, save_screenshot, scheme,
     expect(page.get_by_text(re.compile("The latency contract: first token within 2 s"))).to_be_visible()
     assert _values(page, "request_latency", "name").count("p99") == 5
     save_screenshot(page, f"latency-{scheme}-{width}")
-    _assert_readable(page)
+    assert_readable(page)
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
@@ -74,7 +51,7 @@ def test_traffic_shows_every_pair_and_the_slow_rank(open_page, save_screenshot, 
     assert len(awaited) == 2
     assert len(set(awaited)) == 1, "dispatch and combine wait for the same rank"
     save_screenshot(page, f"traffic-{scheme}-{width}")
-    _assert_readable(page)
+    assert_readable(page)
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
@@ -86,7 +63,7 @@ def test_memory_keeps_six_pools_and_two_caches_apart(open_page, save_screenshot,
     expect(page.get_by_text(re.compile(r"Fullest: .* of rank \d+"))).to_be_visible()
     expect(page.get_by_text(re.compile("prompt tokens were found"))).to_be_visible()
     save_screenshot(page, f"memory-{scheme}-{width}")
-    _assert_readable(page)
+    assert_readable(page)
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
@@ -97,7 +74,7 @@ def test_health_lists_every_process(open_page, save_screenshot, scheme, width):
     expect(page.get_by_role("heading", name="Processes")).to_be_visible()
     expect(page.get_by_text(re.compile("of all rows are no part of the load"))).to_be_visible()
     save_screenshot(page, f"health-{scheme}-{width}")
-    _assert_readable(page)
+    assert_readable(page)
 
 
 def test_choices_of_traffic_stand_in_the_address(open_page):

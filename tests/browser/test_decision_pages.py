@@ -44,6 +44,7 @@ def test_plan_that_is_asked_for_is_drawn_and_its_file_is_a_placement(open_page, 
     expect(page.get_by_role("heading", name="Take it along")).to_be_visible(timeout=180_000)
     page.locator(".st-key-heat .js-plotly-plot .main-svg").first.wait_for()
     save_screenshot(page, "replication-light-1280")
+    page.get_by_role("tab", name="SGLang").click()
     with page.expect_download() as download:
         page.locator(".st-key-download_sglang button").click()
     download.value.save_as(tmp_path / "sglang.json")

@@ -12,6 +12,7 @@ from moescope.analysis import words
 from moescope.analysis.distribution import Percentiles
 from moescope.analysis.finding import Finding, Severity, Subject
 from moescope.analysis.latency_report import LatencyAnswer, amount
+from moescope.analysis.recent import is_recent, recent_seconds
 from moescope.schemas import metrics
 from moescope.schemas.metrics import Metric
 from moescope.schemas.settings import Settings
@@ -25,8 +26,6 @@ RISE_TIMES: Final = 2.0
 _NOTABLE_SHARE: Final = 0.02
 """Of the contract's limit: below, a rise is nobody's concern."""
 
-_RECENT_SECONDS: Final = 300.0
-_MS: Final = 1000
 _MINUTE: Final = 60
 _QUEUE_SHARE: Final = 0.5
 """Part of the mean TTFT spent waiting from which the queue is what requests wait for."""
@@ -76,8 +75,8 @@ def list_latency_findings(answer: LatencyAnswer, settings: Settings) -> Iterator
 def _stopped(answer: LatencyAnswer) -> Iterator[Finding]:
     """No request where there should have been many: at the rate of before, none is no chance."""
     steps, span = answer.goodput.steps, answer.span
-    recent = min(_RECENT_SECONDS, span.seconds / 3)
-    is_now = steps.times.astype("datetime64[ms]").astype(np.int64) >= span.covered_ms - recent * _MS
+    recent = recent_seconds(span.seconds)
+    is_now = is_recent(steps.times, span, recent)
     before = int(steps.requests[~is_now].sum())
     a_second = before / max(span.seconds - recent, 1.0)
     running = answer.load.running
@@ -146,8 +145,8 @@ def measure_rise(answer: LatencyAnswer, metric: Metric) -> Rise | None:
     found = answer.requests.get(metric)
     if found is None:
         return None
-    recent = min(_RECENT_SECONDS, answer.span.seconds / 3)
-    is_now = found.times.astype("datetime64[ms]").astype(np.int64) >= answer.span.covered_ms - recent * _MS
+    recent = recent_seconds(answer.span.seconds)
+    is_now = is_recent(found.times, answer.span, recent)
     sides = []
     for side in (~is_now, is_now):
         observations = found.observations[side]

@@ -11,12 +11,10 @@ import numpy as np
 from moescope.analysis import words
 from moescope.analysis.finding import Finding, Severity, Subject
 from moescope.analysis.prefix_cache import RATIO_FORMULA, PrefixCache, read_prefix_cache
+from moescope.analysis.recent import is_recent, recent_seconds
 from moescope.analysis.span import Span
 from moescope.analysis.store import Store
 from moescope.schemas.settings import Settings
-
-RECENT_SECONDS: Final = 300.0
-"""Now is the newest five minutes, or a third of a shorter window; before is what lies before that."""
 
 MIN_TOKENS: Final = 10_000
 """Prompt tokens that must have been looked up on either side: a few requests decide a ratio otherwise."""
@@ -58,9 +56,8 @@ def measure_cache_fall(
     cache: PrefixCache, span: Span, window_seconds: float, settings: Settings
 ) -> CacheFall | None:
     """Compare the newest minutes with what lies before them; None where nothing fell or little is known."""
-    recent = min(RECENT_SECONDS, window_seconds / 3)
-    times_ms = cache.times.astype("datetime64[ms]").astype(np.int64)
-    is_now = times_ms >= span.covered_ms - recent * _MS
+    recent = recent_seconds(window_seconds)
+    is_now = is_recent(cache.times, span, recent)
     found, looked_up = cache.hit + cache.partial_hit, cache.hit + cache.partial_hit + cache.miss
     totals = [int(looked_up[side].sum()) for side in (~is_now, is_now)]
     if min(totals) < MIN_TOKENS:
@@ -70,7 +67,8 @@ def measure_cache_fall(
     )
     if before < MIN_RATIO or now >= settings.prefix_cache_fall_ratio * before or before >= 1:
         return None
-    before_seconds = (span.covered_ms - recent * _MS - int(times_ms[0])) / _MS
+    first_ms = int(cache.times[0].astype("datetime64[ms]").astype(np.int64))
+    before_seconds = (span.covered_ms - recent * _MS - first_ms) / _MS
     return CacheFall(before, now, recent, before_seconds, totals[1])
 
 

@@ -23,6 +23,7 @@ from moescope.dashboard.figures.panels import (
     show_seconds,
     title_text,
 )
+from moescope.dashboard.figures.rank_axis import add_title, rank_extent
 from moescope.dashboard.labels import value_title
 from moescope.schemas import metrics
 from moescope.schemas.records import FloatArray
@@ -70,7 +71,7 @@ def draw_layers(load: LoadComparison) -> go.Figure:
     if load.balance is not None:
         for trace in _balance_traces(load.balance):
             figure.add_trace(trace, row=1, col=1)
-        _title(figure, 1, title_text("Balance", f"{RATIO_FORMULA}, net of noise"))
+        add_title(figure, 1, 1, title_text("Balance", f"{RATIO_FORMULA}, net of noise"))
     drift = load.drift
     figure.add_trace(
         go.Bar(
@@ -88,7 +89,7 @@ def draw_layers(load: LoadComparison) -> go.Figure:
         col=1,
     )
     figure.update_yaxes(tickformat=".0%", rangemode="tozero", nticks=4, row=rows, col=1)
-    _title(figure, rows, title_text("Assignments that went to other experts", "share, beyond noise"))
+    add_title(figure, rows, 1, title_text("Assignments that went to other experts", "share, beyond noise"))
     figure.update_xaxes(showgrid=False)
     figure.update_xaxes(title={"text": "layer", "standoff": 8}, row=rows, col=1)
     _lay_out(figure, 170 * rows + 100, "layers")
@@ -111,24 +112,13 @@ def draw_ranks(ranks: Differences) -> go.Figure:
         )
     )
     figure.update_yaxes(title={"text": "A − B, × the mean rank", "standoff": 8}, nticks=5)
-    low, high = float(ranks.labels[0]), float(ranks.labels[-1])
     figure.update_xaxes(
         title={"text": "EP rank", "standoff": 8},
-        range=[low - 0.6, max(high, low + 7) + 0.6],
+        range=rank_extent(ranks.labels),
         showgrid=False,
         zeroline=False,
     )
-    figure.add_annotation(
-        text=title_text("Work over all layers", f"{metrics.EXPERT_TOKENS.name}, orange is beyond noise"),
-        xref="paper",
-        yref="paper",
-        x=0,
-        y=1,
-        xanchor="left",
-        yanchor="bottom",
-        yshift=4,
-        showarrow=False,
-    )
+    _title_whole(figure, "Work over all layers", f"{metrics.EXPERT_TOKENS.name}, orange is beyond noise")
     _lay_out(figure, 260, "rank changes")
     return figure
 
@@ -172,17 +162,7 @@ def draw_experts(shifts: ExpertShifts, load: LoadComparison, *, experts: int) ->
     figure.update_yaxes(
         title={"text": "layer"}, range=[high + 0.5, low - 0.5], showgrid=False, zeroline=False
     )
-    figure.add_annotation(
-        text=title_text("Share of the layer", f"{metrics.EXPERT_TOKENS.name}, those beyond noise"),
-        xref="paper",
-        yref="paper",
-        x=0,
-        y=1,
-        xanchor="left",
-        yanchor="bottom",
-        yshift=4,
-        showarrow=False,
-    )
+    _title_whole(figure, "Share of the layer", f"{metrics.EXPERT_TOKENS.name}, those beyond noise")
     _lay_out(figure, 380, "experts")
     return figure
 
@@ -232,19 +212,18 @@ def _colors(is_beyond: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_
     return [theme.WAITING if beyond else theme.OK for beyond in is_beyond]
 
 
-def _title(figure: go.Figure, row: int, text: str) -> None:
+def _title_whole(figure: go.Figure, in_words: str, axis: str) -> None:
+    """Write a title above a figure of one panel, which was not made of subplots."""
     figure.add_annotation(
-        text=text,
-        xref="x domain",
-        yref="y domain",
+        text=title_text(in_words, axis),
+        xref="paper",
+        yref="paper",
         x=0,
         y=1,
         xanchor="left",
         yanchor="bottom",
         yshift=4,
         showarrow=False,
-        row=row,
-        col=1,
     )
 
 

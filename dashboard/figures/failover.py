@@ -14,6 +14,7 @@ from moescope.analysis.failover_losses import Loss
 from moescope.analysis.failover_picture import LossPicture
 from moescope.dashboard import theme
 from moescope.dashboard.figures.panels import LEGEND, title_text
+from moescope.dashboard.figures.rank_axis import rank_extent, title_column
 from moescope.schemas import metrics
 from moescope.schemas.attributes import MemoryPool
 
@@ -39,7 +40,7 @@ def draw_losses(
         if column == (2 if picked.node is not None and len(parts) > 1 else 1):
             figure.add_trace(_mark(picked), row=1, col=column)
         title = "Lost with each rank" if column == 1 else "Lost with each node"
-        _title(figure, column, title_text(title, f"part of {metrics.EXPERT_TOKENS.name}"))
+        title_column(figure, column, title_text(title, f"part of {metrics.EXPERT_TOKENS.name}"))
         figure.update_xaxes(
             title={"text": "EP rank" if column == 1 else "node", "standoff": 8}, row=1, col=column
         )
@@ -47,7 +48,7 @@ def draw_losses(
         y=acceptable_share, line={"color": theme.LIMIT, "width": 1.2, "dash": "dot"}, row=1, col=1
     )
     figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_xaxes(range=_extent(len(ranks)), **_whole_ticks(ranks), row=1, col=1)
+    figure.update_xaxes(range=rank_extent(np.arange(len(ranks))), **_whole_ticks(ranks), row=1, col=1)
     figure.update_yaxes(tickformat=".1~%", rangemode="tozero", nticks=5)
     figure.update_layout(
         barmode="stack",
@@ -94,7 +95,7 @@ def draw_survivors(picture: LossPicture) -> go.Figure:
     )
     figure.update_yaxes(rangemode="tozero", nticks=5, ticksuffix=" ×")
     _of_ranks(figure, picture, "survivors")
-    _title(figure, 1, title_text("Load of each rank", "multiples of the mean rank before the loss"))
+    title_column(figure, 1, title_text("Load of each rank", "multiples of the mean rank before the loss"))
     return figure
 
 
@@ -119,7 +120,7 @@ def draw_lost_layers(picture: LossPicture) -> go.Figure:
         hoverlabel={"align": "left"},
         uirevision="lost layers",
     )
-    _title(figure, 1, title_text("Lost in each layer", f"part of {metrics.EXPERT_TOKENS.name}"))
+    title_column(figure, 1, title_text("Lost in each layer", f"part of {metrics.EXPERT_TOKENS.name}"))
     return figure
 
 
@@ -163,7 +164,7 @@ def draw_reload(picture: LossPicture) -> go.Figure:
     figure.update_yaxes(tickvals=ticks, ticktext=labels, rangemode="tozero")
     _of_ranks(figure, picture, "reload")
     figure.update_layout(barmode="stack")
-    _title(figure, 1, title_text("Weights to load again", metrics.EXPERT_WEIGHT_SIZE.name))
+    title_column(figure, 1, title_text("Weights to load again", metrics.EXPERT_WEIGHT_SIZE.name))
     return figure
 
 
@@ -219,7 +220,7 @@ def _of_ranks(figure: go.Figure, picture: LossPicture, revision: str) -> None:
     ticks = {"tickvals": ranks} if len(ranks) <= _LABELLED else {}
     figure.update_xaxes(
         title={"text": "EP rank", "standoff": 8},
-        range=_extent(len(ranks)),
+        range=rank_extent(np.arange(len(ranks))),
         showgrid=False,
         zeroline=False,
         **ticks,
@@ -238,23 +239,3 @@ def _of_ranks(figure: go.Figure, picture: LossPicture, revision: str) -> None:
 def _whole_ticks(ranks: Sequence[Loss]) -> dict[str, object]:
     """Few ranks each have a label, and nothing else has."""
     return {"tickvals": sorted(int(loss.ranks[0]) for loss in ranks)} if len(ranks) <= _LABELLED else {}
-
-
-def _extent(count: int) -> list[float]:
-    """The ranks, and room for eight: a lone bar as wide as the figure would look like a wall."""
-    return [-0.6, max(count, 8) - 0.4]
-
-
-def _title(figure: go.Figure, column: int, text: str) -> None:
-    which = "" if column == 1 else str(column)
-    figure.add_annotation(
-        text=text,
-        xref=f"x{which} domain",
-        yref=f"y{which} domain",
-        x=0,
-        y=1,
-        xanchor="left",
-        yanchor="bottom",
-        yshift=3,
-        showarrow=False,
-    )

@@ -23,6 +23,7 @@ from moescope.dashboard.figures.panels import (
     show_percent,
     title_text,
 )
+from moescope.dashboard.figures.rank_axis import rank_extent, rank_ticks
 from moescope.dashboard.labels import unit_words, value_title
 from moescope.schemas import metrics
 from moescope.schemas.attributes import CacheResult, MemoryPool
@@ -60,7 +61,7 @@ def draw_pools(memory: PoolMemory, *, full_ratio: float) -> go.Figure:
     figure.update_yaxes(tickvals=ticks, ticktext=labels, rangemode="tozero", row=1, col=1)
     figure.update_yaxes(autorange="reversed", showgrid=False, row=2, col=1)
     figure.update_xaxes(
-        range=_extent(memory.ranks), showgrid=False, zeroline=False, **_whole_ticks(memory.ranks)
+        range=rank_extent(memory.ranks), showgrid=False, zeroline=False, **rank_ticks(memory.ranks)
     )
     figure.update_xaxes(title={"text": "EP rank", "standoff": 8}, row=2, col=1)
     _title(figure, 1, title_text("In use", value_title(metrics.MEMORY_USAGE)))
@@ -110,10 +111,10 @@ def draw_occupancy(states: CacheStates) -> go.Figure:
         _title(figure, 1, title_text(name, title), column=column, color=color)
     figure.update_xaxes(
         title={"text": "EP rank", "standoff": 8},
-        range=_extent(states.ranks),
+        range=rank_extent(states.ranks),
         showgrid=False,
         zeroline=False,
-        **_whole_ticks(states.ranks),
+        **rank_ticks(states.ranks),
     )
     figure.update_yaxes(rangemode="tozero", nticks=5)
     figure.update_layout(
@@ -292,14 +293,3 @@ def _title(figure: go.Figure, row: int, text: str, *, column: int = 1, color: st
         row=row,
         col=column,
     )
-
-
-def _extent(ranks: IntArray) -> list[float]:
-    """The ranks, and room for eight: a lone bar as wide as the figure would look like a wall."""
-    low, high = (float(ranks[0]), float(ranks[-1])) if len(ranks) else (0.0, 0.0)
-    return [low - 0.6, max(high, low + 7) + 0.6]
-
-
-def _whole_ticks(ranks: IntArray) -> dict[str, object]:
-    """Few ranks each have a label, and nothing else has."""
-    return {"tickvals": ranks} if len(ranks) <= 24 else {}

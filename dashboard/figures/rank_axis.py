@@ -52,6 +52,22 @@ def add_title(figure: go.Figure, row: int, column: int, text: str) -> None:
     )
 
 
+def title_column(figure: go.Figure, column: int, text: str) -> None:
+    """Write a title above a panel of the only row; a figure without subplots has column 1."""
+    which = "" if column == 1 else str(column)
+    figure.add_annotation(
+        text=text,
+        xref=f"x{which} domain",
+        yref=f"y{which} domain",
+        x=0,
+        y=1,
+        xanchor="left",
+        yanchor="bottom",
+        yshift=3,
+        showarrow=False,
+    )
+
+
 def rank_extent(ranks: IntArray) -> list[float]:
     """The ranks, and room for eight: a lone bar as wide as the figure would look like a wall."""
     low, high = (float(ranks[0]), float(ranks[-1])) if len(ranks) else (0.0, 0.0)

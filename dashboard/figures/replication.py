@@ -13,6 +13,7 @@ from moescope.analysis.imbalance import RATIO_FORMULA
 from moescope.analysis.plan_result import PlanResult
 from moescope.dashboard import theme
 from moescope.dashboard.figures.panels import LEGEND, title_text
+from moescope.dashboard.figures.rank_axis import rank_extent, rank_ticks, title_column
 from moescope.schemas import metrics
 from moescope.schemas.attributes import MemoryPool
 from moescope.schemas.records import FloatArray
@@ -22,7 +23,6 @@ _HEIGHT: Final = 260
 _MARGIN: Final = {"l": 64, "r": 16, "t": 58, "b": 52}
 _LEAST_SPAN: Final = 0.25
 """Ranks this far from the mean have the strongest colour, where none is further."""
-_LABELLED: Final = 24
 
 
 def draw_heat(plan: PlanResult) -> go.Figure:
@@ -49,9 +49,14 @@ def draw_heat(plan: PlanResult) -> go.Figure:
             col=column,
         )
         name = "Now" if column == 1 else "With the plan"
-        _title(figure, column, title_text(name, f"{metrics.EXPERT_TOKENS.name} of each rank / layer's mean"))
+        title_column(
+            figure, column, title_text(name, f"{metrics.EXPERT_TOKENS.name} of each rank / layer's mean")
+        )
     figure.update_xaxes(
-        title={"text": "EP rank", "standoff": 8}, showgrid=False, zeroline=False, **_ticks(before.shape[1])
+        title={"text": "EP rank", "standoff": 8},
+        showgrid=False,
+        zeroline=False,
+        **rank_ticks(np.arange(before.shape[1])),
     )
     figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
     figure.update_yaxes(title={"text": "layer", "standoff": 8}, row=1, col=1)
@@ -98,7 +103,7 @@ def draw_ratios(plan: PlanResult) -> go.Figure:
         legend=LEGEND,
         uirevision="ratios",
     )
-    _title(figure, 1, title_text("Imbalance of each layer", RATIO_FORMULA))
+    title_column(figure, 1, title_text("Imbalance of each layer", RATIO_FORMULA))
     return figure
 
 
@@ -119,7 +124,7 @@ def draw_moves(plan: PlanResult) -> go.Figure:
     )
     figure.update_yaxes(rangemode="tozero", nticks=5)
     _of_ranks(figure, len(per_rank), "moves")
-    _title(figure, 1, title_text("Copies to move", "received by each rank"))
+    title_column(figure, 1, title_text("Copies to move", "received by each rank"))
     return figure
 
 
@@ -148,7 +153,7 @@ def draw_memory(plan: PlanResult) -> go.Figure | None:
     figure.update_yaxes(tickvals=ticks, ticktext=labels, rangemode="tozero")
     _of_ranks(figure, len(before), "plan memory")
     figure.update_layout(barmode="overlay")
-    _title(figure, 1, title_text("Memory of experts", f"copies × {metrics.EXPERT_WEIGHT_SIZE.name}"))
+    title_column(figure, 1, title_text("Memory of experts", f"copies × {metrics.EXPERT_WEIGHT_SIZE.name}"))
     return figure
 
 
@@ -160,10 +165,10 @@ def _scale() -> list[list[object]]:
 def _of_ranks(figure: go.Figure, count: int, revision: str) -> None:
     figure.update_xaxes(
         title={"text": "EP rank", "standoff": 8},
-        range=[-0.6, max(count, 8) - 0.4],
+        range=rank_extent(np.arange(count)),
         showgrid=False,
         zeroline=False,
-        **_ticks(count),
+        **rank_ticks(np.arange(count)),
     )
     figure.update_layout(
         height=_HEIGHT,
@@ -172,24 +177,4 @@ def _of_ranks(figure: go.Figure, count: int, revision: str) -> None:
         hoverlabel={"align": "left"},
         legend=LEGEND,
         uirevision=revision,
-    )
-
-
-def _ticks(count: int) -> dict[str, object]:
-    """Few ranks each have a label, and nothing else has."""
-    return {"tickvals": list(range(count))} if count <= _LABELLED else {}
-
-
-def _title(figure: go.Figure, column: int, text: str) -> None:
-    which = "" if column == 1 else str(column)
-    figure.add_annotation(
-        text=text,
-        xref=f"x{which} domain",
-        yref=f"y{'' if column == 1 else which} domain",
-        x=0,
-        y=1,
-        xanchor="left",
-        yanchor="bottom",
-        yshift=3,
-        showarrow=False,
     )

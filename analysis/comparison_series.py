@@ -48,7 +48,8 @@ class SeriesTest:
 
     Attributes:
         p_value: of two windows without any difference, two-sided; NaN where one of them has no step.
-        least_p_value: the smallest that so many steps can have, if all of A lay beyond all of B.
+        least_p_value: the smallest that so many steps can have, if all of A lay beyond all of B
+            and no two were alike.
         is_higher: whether A's steps lie above B's more often than below.
     """
 

@@ -3,6 +3,7 @@
 Grafana's boards have a test of their own (``tests/deploy/test_grafana.py``), which fills in their choices.
 """
 
+import dataclasses
 import re
 import subprocess
 import time
@@ -19,7 +20,7 @@ from moescope.analysis.sql_views import list_examples, read_views
 from moescope.analysis.store import open_store
 from moescope.schemas.settings import Settings
 from tests.analysis.known_telemetry import make_telemetry_store
-from tests.analysis.known_workloads import KnownFleet
+from tests.analysis.known_workloads import KnownFleet, this_minute_s
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 60
@@ -56,7 +57,8 @@ DOCUMENTED = [(path, statement) for path in PAGES for statement in statements_of
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    opened = open_store(make_telemetry_store(tmp_path_factory.mktemp("store") / "engine", FLEET))
+    fleet = dataclasses.replace(FLEET, end_s=this_minute_s())
+    opened = open_store(make_telemetry_store(tmp_path_factory.mktemp("store") / "engine", fleet))
     yield opened
     opened.close()
 

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from moescope.analysis.comparison_series import FALSE_ALARMS, Change, choose_limit, compare_series
 
 FLOATS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=23)
+INTEGERS = st.lists(st.integers(-1000, 1000), min_size=1, max_size=23)
 
 
 def _judge(a, b, limit=FALSE_ALARMS):
@@ -70,12 +71,21 @@ def test_swapping_the_windows_swaps_the_verdict(a, b):
     assert _judge(a, b) is swapped.get(_judge(b, a), _judge(b, a))
 
 
-@given(FLOATS, FLOATS)
-def test_no_p_value_is_below_the_least_that_was_possible(a, b):
+@given(INTEGERS, INTEGERS)
+@example([1], [0, 2])
+def test_no_p_value_without_ties_is_below_the_least_that_was_possible(a, b):
     test = compare_series(np.array(a), np.array(b))
     assert 0 <= test.p_value <= 1
     if len({*a, *b}) == len(a) + len(b):
         assert test.p_value >= test.least_p_value * (1 - 1e-9) or test.p_value == pytest.approx(1)
+
+
+def test_numbers_alike_to_nine_digits_are_ties():
+    told, alike = (
+        compare_series(np.array([1.0]), np.array([0.0, 1e-12])),
+        compare_series(np.array([1.0]), np.zeros(2)),
+    )
+    assert told == alike
 
 
 @pytest.mark.parametrize(

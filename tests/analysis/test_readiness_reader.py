@@ -1,7 +1,6 @@
 """What a store in which every number is known says to a readiness protocol."""
 
 import dataclasses
-import time
 
 import pytest
 
@@ -15,7 +14,7 @@ from moescope.schemas.attributes import Phase
 from moescope.schemas.errors import UsageError
 from moescope.schemas.settings import Settings
 from tests.analysis import known_telemetry as known
-from tests.analysis.known_workloads import KnownFleet
+from tests.analysis.known_workloads import KnownFleet, this_minute_s
 
 FLEET = KnownFleet(num_ranks=8, num_layers=3, minutes=5, hot={(Phase.DECODE, 2, 47): 40})
 EVERYTHING = {
@@ -35,7 +34,7 @@ EVERYTHING = {
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("readiness") / "store"
-    now = dataclasses.replace(FLEET, end_s=int(time.time()) // 60 * 60)  # and not when this file was read
+    now = dataclasses.replace(FLEET, end_s=this_minute_s())
     opened = open_store(known.make_telemetry_store(folder, now))
     yield opened
     opened.close()

@@ -1,11 +1,12 @@
 """The overview in every state that it can be in."""
 
+import dataclasses
 import re
 
 import pytest
 
 from moescope.schemas.attributes import Phase
-from tests.analysis.known_workloads import KnownFleet
+from tests.analysis.known_workloads import KnownFleet, this_minute_s
 
 PAGE = "pages/overview.py"
 # The shape of K3, with one planted expert in each phase.
@@ -24,7 +25,7 @@ K3 = KnownFleet(
 
 @pytest.fixture(scope="module")
 def k3_dsn(make_dsn):
-    return make_dsn(K3)
+    return make_dsn(dataclasses.replace(K3, end_s=this_minute_s()))
 
 
 def _metrics(page):

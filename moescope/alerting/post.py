@@ -13,7 +13,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from moescope.schemas.errors import SettingError
 
 _TIMEOUT_SECONDS: Final = 10.0
-_TRY_AGAIN: Final = frozenset({408, 425, 429})
+_REFUSALS: Final = frozenset({400, 413, 422})
+"""These judge what was posted. Any other answer is about the way (a password, a path, a proxy), which people
+put right: what was posted meanwhile must not be lost."""
 _MOST_WORDS: Final = 300
 
 
@@ -61,9 +63,9 @@ def post_json(url: str, body: Any) -> None:
         with error:
             words = error.read(_MOST_WORDS).decode("utf-8", "replace").strip()
         told = f"{error.code} {error.reason}{': ' + words if words else ''}"
-        if error.code >= 500 or error.code in _TRY_AGAIN:
-            raise NotTakenError(told) from None
-        raise RefusedError(told) from None
+        if error.code in _REFUSALS:
+            raise RefusedError(told) from None
+        raise NotTakenError(told) from None
     except (OSError, http.client.HTTPException) as error:
         raise NotTakenError(str(getattr(error, "reason", error)) or type(error).__name__) from None
 

@@ -122,8 +122,13 @@ class Store:
     def _connect(self) -> Any:
         options: dict[str, Any] = {"database": self.database}
         if not is_embedded(self._dsn):
-            # A session would make the store refuse what two threads ask at once.
-            options |= {"connect_timeout": _CONNECT_SECONDS, "autogenerate_session_id": False}
+            # A session would make the store refuse what two threads ask at once; a pool that the clients of a
+            # process share would keep its connections after the last of them was closed.
+            options |= {
+                "connect_timeout": _CONNECT_SECONDS,
+                "autogenerate_session_id": False,
+                "dedicated_pool": True,
+            }
         try:
             return clickhouse_connect.get_client(dsn=self._dsn, **options)
         except ClickHouseError as error:

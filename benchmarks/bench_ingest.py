@@ -148,7 +148,7 @@ def running_server() -> Iterator[None]:
         try:
             for _ in range(300):
                 try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{PORTS['metrics']}/readyz", timeout=5)
+                    urllib.request.urlopen(f"http://127.0.0.1:{PORTS['metrics']}/readyz", timeout=5).close()
                     break
                 except OSError:
                     if process.poll() is not None:

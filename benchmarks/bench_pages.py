@@ -127,7 +127,7 @@ def dashboard(dsn: str) -> Iterator[tuple[int, int]]:
     try:
         for _ in range(600):
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5)
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).close()
                 break
             except OSError:
                 if process.poll() is not None:

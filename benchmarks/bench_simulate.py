@@ -55,7 +55,7 @@ def running_server(ports: dict[str, int], data: Path) -> Iterator[subprocess.Pop
     try:
         for _ in range(300):
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{ports['metrics']}/readyz", timeout=5)
+                urllib.request.urlopen(f"http://127.0.0.1:{ports['metrics']}/readyz", timeout=5).close()
                 break
             except OSError:
                 if process.poll() is not None:

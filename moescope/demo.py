@@ -149,8 +149,11 @@ def _wait_until_ready(url: str, part: _Part) -> None:
     while time.monotonic() < deadline:
         if part.process.poll() is not None:
             raise UsageError(f"the {part.name} ended before it was ready; its message stands above")
-        with contextlib.suppress(OSError, urllib.error.URLError):
-            if urllib.request.urlopen(url, timeout=2).status == 200:  # noqa: S310 - our own loopback URL
+        with (
+            contextlib.suppress(OSError, urllib.error.URLError),
+            urllib.request.urlopen(url, timeout=2) as answer,  # noqa: S310 - our own loopback URL
+        ):
+            if answer.status == 200:
                 return
         time.sleep(0.2)
     raise UsageError(f"the {part.name} was not ready within {_READY_SECONDS:.0f} s")

@@ -83,10 +83,12 @@ class _Process:
         assert binary, f"{self.tool} is in Debian's package {self.package}"
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen([binary, *self.arguments()], stdout=log, stderr=log)
-        wait_for(
-            f"{self.tool} is ready", lambda: urllib.request.urlopen(f"{self.url}/-/ready", timeout=5).status
-        )
+        wait_for(f"{self.tool} is ready", self._is_ready)
         return self
+
+    def _is_ready(self) -> bool:
+        with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
+            return answer.status == 200
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -29,8 +29,8 @@ def test_demo_serves_the_page_and_sql_and_leaves_nothing_behind(tmp_path: Path, 
         )
     try:
         rows = wait_for_rows(ports["SQL"], demo)
-        page = urllib.request.urlopen(f"http://localhost:{ports['DASHBOARD']}/", timeout=30).read()
-        rules = urllib.request.urlopen(f"http://localhost:{ports['ALERTS']}/api/v1/rules", timeout=30).read()
+        page = _body(f"http://localhost:{ports['DASHBOARD']}/")
+        rules = _body(f"http://localhost:{ports['ALERTS']}/api/v1/rules")
     finally:
         demo.send_signal(ended_by)
         demo.wait(90)
@@ -42,8 +42,13 @@ def test_demo_serves_the_page_and_sql_and_leaves_nothing_behind(tmp_path: Path, 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("moescope-demo")] == []
     for port in ports.values():
         with pytest.raises(OSError, match="refused"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+            _body(f"http://127.0.0.1:{port}/")
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def _body(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return answer.read()
 
 
 def _take_ctrl_c() -> None:

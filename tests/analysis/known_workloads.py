@@ -39,7 +39,7 @@ class KnownFleet:
     ``tokens_per_minute`` is scheduled in each phase; every layer gets exactly that × top_k assignments,
     spread by lognormal rates (``sigma`` 0 is a uniform router) over experts that stand in contiguous blocks
     on the ranks. It ends when the run of the tests began, which is old before the run is over; what must be
-    of now says ``dataclasses.replace(fleet, end_s=this_minute_s())`` where it is written.
+    of now says ``end_s=this_minute_s()`` where it is written.
     """
 
     service: str = "known-fleet"

@@ -72,7 +72,7 @@ def test_page_runs_alone_without_the_others(open_page, k3_dsn):
 
 
 def test_balanced_fleet_is_told_that_nothing_is_wrong(open_page, make_dsn):
-    page = open_page(PAGE, make_dsn(KnownFleet(sigma=0.1)))
+    page = open_page(PAGE, make_dsn(KnownFleet(sigma=0.1, end_s=this_minute_s())))
     assert page.subheader[0].value == ":green[:material/check_circle:] Nothing is wrong"
 
 

@@ -6,13 +6,13 @@ nothing but the way to it is shown to who has not passed it.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from typing import Final
 
 import streamlit as st
 from streamlit.errors import StreamlitAuthError
 
-from moescope.dashboard import loaders
+from moescope.dashboard import loaders, login_way
 from moescope.schemas.errors import MoescopeError
 
 _WAY_OUT: Final = (
@@ -43,10 +43,19 @@ def is_logged_in() -> bool:
     return bool(st.user.get("is_logged_in", False))
 
 
+def show_way_out() -> None:
+    """Draw a button that ends the login, in this browser and where the provider knows how."""
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        st.button("Log out", type="tertiary", icon=":material/logout:", on_click=st.logout)
+
+
 def _find_problem() -> str:
     """Why nobody could log in, as the end of a sentence; empty where somebody can."""
-    if importlib.util.find_spec("authlib") is None:
-        return "the package Authlib is not installed here: `pip install 'Authlib>=1.3.2'`"
+    try:
+        importlib.import_module("authlib.integrations.starlette_client")
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        return f"the package {package} is not installed here: `pip install 'moescope[login]'`"
     if not st.secrets.load_if_toml_exists() or "auth" not in st.secrets:
         return "Streamlit's `secrets.toml` has no section `[auth]`"
     return ""
@@ -56,7 +65,7 @@ def _show_way_in() -> None:
     with st.container(border=True, width=420):
         st.subheader("moescope", anchor=False)
         st.markdown("Expert-level telemetry. Log in to see it.")
-        if st.button("Log in", type="primary", icon=":material/login:"):
+        if st.button("Log in", key=login_way.BUTTON, type="primary", icon=":material/login:"):
             try:
                 st.login()
             except StreamlitAuthError as error:

@@ -67,14 +67,14 @@ def fleet_store(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def _run_dashboard(dsn):
-    (port,) = free_ports(1)
+def _run_dashboard(dsn, *options, port=None, **settings):
+    port = port or free_ports(1)[0]
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "streamlit", "run", str(APP), f"--server.port={port}"),
-            *("--server.address=127.0.0.1", "--server.headless=true"),
+            *("--server.address=127.0.0.1", "--server.headless=true", *options),
         ],
-        env={**os.environ, "MOESCOPE_DSN": dsn},
+        env={**os.environ, "MOESCOPE_DSN": dsn, **settings},
     )
     try:
         _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
@@ -93,7 +93,7 @@ def dashboard_url(fleet_store):
 
 @pytest.fixture(scope="session")
 def run_dashboard():
-    """Run a dashboard on another store, as a context whose value is its address."""
+    """Run a dashboard on another store, or with other settings, as a context whose value is its address."""
     return _run_dashboard
 
 

@@ -95,6 +95,28 @@ def test_deep_link_opens_the_same_thing(open_page):
     expect(page.get_by_role("radio", name="5m", exact=True)).to_be_checked()
 
 
+def test_first_page_is_found_under_its_name_too(open_page):
+    page = open_page("overview?window=15m")
+    expect(page.get_by_text("Counts add up")).to_be_visible()
+    expect(page.get_by_role("radio", name="15m", exact=True)).to_be_checked()
+    expect(page).to_have_url(re.compile(r"\d/\?window=15m$"))
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_step_back_does_not_end_at_the_name_of_the_first_page(open_page, dashboard_url):
+    page = open_page("memory?window=15m")
+    page.goto(f"{dashboard_url}/overview?window=15m")
+    expect(page).to_have_url(f"{dashboard_url}/?window=15m")
+    page.get_by_text("Counts add up").wait_for()
+    for _ in range(2):
+        # A browser that was led on before it had loaded everything needs a second step.
+        page.go_back()
+        with contextlib.suppress(PlaywrightTimeoutError):
+            page.wait_for_url("**/memory**", timeout=8_000)
+            break
+    expect(page).to_have_url(re.compile(r"/memory\?window=15m"))
+
+
 def test_choices_survive_the_way_to_the_other_page_and_back(open_page):
     page = open_page("expert_load?layer=23&expert=13")
     page.get_by_role("radio", name="1h").click()

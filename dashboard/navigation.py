@@ -16,9 +16,10 @@ _STYLE: Final = """
 [data-stale='true'] { opacity: 1 !important; }
 [data-testid='stMain'] [data-testid='stMainBlockContainer'] { padding-inline: clamp(1rem, 2.5vw, 4rem); }
 [data-testid='stButtonGroup'] button { min-height: 2.5rem; }
+[data-testid^='stBaseButton-primary'] { color: light-dark(#ffffff, #11161c); }
 """
 """A refresh that takes a moment must not dim what people are reading. Filters fit one row of 1280 pixels, and
-all of them are as high as a list."""
+all of them are as high as a list. White on the dark theme's light blue could hardly be read."""
 
 
 def run_chosen_page() -> None:

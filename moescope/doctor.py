@@ -6,6 +6,7 @@ missing says so and is no fault.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
@@ -131,7 +132,8 @@ def _store(dsn: str | None) -> Iterable[Check]:
         yield Check("store", Verdict.NOTE, "not looked at: pip install 'moescope[dashboard]' reads it")
         return
     settings = load_settings(dsn=dsn)
-    quality = report.quality(open_store(settings.dsn))
+    with contextlib.closing(open_store(settings.dsn)) as store:
+        quality = report.quality(store)
     verdict = Verdict.WRONG if quality.has_problem else Verdict.OK
     yield Check("store", verdict, f"{settings.dsn}\n{quality.to_text()}")
 

@@ -281,7 +281,10 @@ class Settings:
         0.0, low=0, help="Price of one rank for an hour, in any currency; 0: no costs are shown."
     )
     silent_after_seconds: float = _setting(
-        60.0, low=1, help="An instance without a window for so long, and 2.5 windows of its own, is silent."
+        60.0,
+        low=1,
+        help="An instance without a window for so long, and 2.5 windows of its own, is silent. A store keeps "
+        "what this was when its views were made.",
     )
 
 

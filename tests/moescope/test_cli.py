@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -127,7 +128,17 @@ def test_report_without_a_store_says_how_to_start_one(report: str):
     assert "Traceback" not in done.stderr
 
 
-def test_reports_and_doctor_name_the_planted_expert(server: ServerProcess, tmp_path: Path):
+@pytest.fixture
+def patient_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerProcess]:
+    """A server to which nobody is silent: what its reports are asked before may take minutes."""
+    monkeypatch.setenv("MOESCOPE_SILENT_AFTER_SECONDS", "3600")
+    made = ServerProcess(tmp_path / "data").start()
+    yield made
+    made.stop()
+
+
+def test_reports_and_doctor_name_the_planted_expert(patient_server: ServerProcess, tmp_path: Path):
+    server = patient_server
     simulated = run(
         *("simulate", "--model", "deepseek-v3", "--ranks", "32", "--tensor-parallel", "8", "--seed", "7"),
         *("--scenario", "hot-expert", "--backfill", "4m", "--duration", "1s", "--interval", "1s"),
@@ -141,9 +152,8 @@ def test_reports_and_doctor_name_the_planted_expert(server: ServerProcess, tmp_p
     as_json = json.loads(run("report", "hotspots", "--dsn", server.dsn, "--json").stdout)
     imbalance = run("report", "imbalance", "--dsn", server.dsn, MOESCOPE_IMBALANCE_RATIO="1.5")
     misspelt = run("report", "latency", "--dsn", server.dsn, "--service", "nosuch")
-    patient = {"MOESCOPE_SILENT_AFTER_SECONDS": "3600"}  # the run is over; what came before may take minutes
-    quality = run("report", "quality", "--dsn", server.dsn, **patient)
-    doctor = run("doctor", "--dsn", server.dsn, OTEL_EXPORTER_OTLP_ENDPOINT=server.endpoint, **patient)
+    quality = run("report", "quality", "--dsn", server.dsn)
+    doctor = run("doctor", "--dsn", server.dsn, OTEL_EXPORTER_OTLP_ENDPOINT=server.endpoint)
 
     assert "128" in hotspots.stdout
     assert max(map(len, hotspots.stdout.splitlines())) <= 100

@@ -18,6 +18,7 @@ EVERYTHING = (
     *("--set", "serviceMonitor.enabled=true,prometheusRule.enabled=true,grafanaDashboards.enabled=true"),
     *("--set", "dashboard.ingress.enabled=true,dashboard.ingress.host=moescope.example"),
     *("--set", "dashboard.ingress.tlsSecret=tls,alerts.alertmanagerUrl=http://alertmanager:9093"),
+    *("--set", "dashboard.login.existingSecret=moescope-login"),
     *("--set", "alerts.prometheusUrl=http://prometheus:9090,settings.MOESCOPE_IMBALANCE_RATIO=3"),
     *("--set", "prometheusRule.labels.release=kps,serviceMonitor.labels.release=kps"),
     *("--set", "nodeSelector.pool=telemetry,podAnnotations.team=serving,imagePullSecrets[0].name=pull"),
@@ -147,6 +148,20 @@ def test_no_secret_is_written_down(render):
                 if "PASSWORD" in entry["name"] or "TOKEN" in entry["name"].split("_")[-1]:
                     assert entry["valueFrom"]["secretKeyRef"]["name"] == "moescope-secrets"
     assert not any(one["kind"] == "Secret" for one in render(*EVERYTHING))
+
+
+def test_login_is_asked_for_where_a_secret_says_how(render):
+    open_to_all, asked = (pods_of(render(*options))["dashboard"] for options in (SECRET, EVERYTHING))
+    assert "MOESCOPE_DASHBOARD_LOGIN" not in environ_of(open_to_all["containers"][0])
+    assert environ_of(asked["containers"][0])["MOESCOPE_DASHBOARD_LOGIN"] == "1"
+    (image_home,) = re.findall(r"--home-dir (\S+)", (DEPLOY / "Dockerfile").read_text())
+    mounts = {one["name"]: one["mountPath"] for one in asked["containers"][0]["volumeMounts"]}
+    assert mounts["login"] == f"{image_home}/.streamlit"
+    (volume,) = (one for one in asked["volumes"] if one["name"] == "login")
+    assert volume["secret"] == {
+        "secretName": "moescope-login",
+        "items": [{"key": "secrets.toml", "path": "secrets.toml"}],
+    }
 
 
 def test_ports_are_those_of_the_settings(render):

@@ -16,7 +16,7 @@ from moescope.analysis.failover_share import (
     share_of_tokens_hit,
     tokens_of_layers,
 )
-from moescope.analysis.failover_survivors import choose_next_best, spread_over_copies
+from moescope.analysis.failover_survivors import choose_next_best, sum_over_ranks, tokens_per_copy
 from moescope.analysis.frozen import lock, locked_float64, locked_int64
 from moescope.analysis.imbalance import ReplicaArray
 from moescope.schemas.errors import ShapeError
@@ -135,7 +135,7 @@ def lose_ranks(
     copies = replicas.sum(axis=0, dtype=np.int64)
     gone = replicas[lost_ranks].sum(axis=0, dtype=np.int64)
     is_lost = (copies > 0) & (gone == copies)
-    before = spread_over_copies(tokens, replicas)
+    shares = [tokens_per_copy(tokens, copies)]
     hit = share_of_tokens_hit(tokens, is_lost, top_k)
     served = np.where(copies > 0, tokens, 0.0)
     reload = None
@@ -143,10 +143,13 @@ def lose_ranks(
         reload = reload_experts(
             tokens, replicas, is_lost, is_alive, bytes_per_expert=bytes_per_expert, free_bytes=free_bytes
         )
+        (before,) = sum_over_ranks(shares, replicas)
         tokens_after, after = served, reload.rank_loads
     else:
         tokens_after = _served(served, is_lost, top_k, strategy)
-        after = spread_over_copies(tokens_after, np.where(is_alive[:, None, None], replicas, 0))
+        shares.append(tokens_per_copy(tokens_after, copies - gone))
+        before, after = sum_over_ranks(shares, replicas)
+        after[:, lost_ranks] = 0
     return FailoverImpact(
         strategy,
         locked_int64(lost_ranks),

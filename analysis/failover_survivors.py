@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from moescope.analysis.failover_share import BoolArray, TokenArray, tokens_of_layers
 from moescope.analysis.imbalance import ReplicaArray
-from moescope.schemas.records import FloatArray
+from moescope.schemas.records import FloatArray, IntArray
 
 _NEWTON_STEPS: Final = 60
 _CERTAIN: Final = 1 - 1e-12
@@ -25,12 +26,35 @@ def spread_over_copies(tokens: TokenArray, replicas: ReplicaArray) -> FloatArray
     Returns:
         float64 ``[layers, ranks]``.
     """
-    copies = replicas.sum(axis=0, dtype=np.int64)
+    (loads,) = sum_over_ranks([tokens_per_copy(tokens, replicas.sum(axis=0, dtype=np.int64))], replicas)
+    return loads
+
+
+def tokens_per_copy(tokens: TokenArray, copies: IntArray) -> FloatArray:
+    """Assignments of each copy of an expert: float64 ``[layers, experts]``; 0 where there is none.
+
+    Args:
+        tokens: ``[layers, experts]``.
+        copies: int64 ``[layers, experts]``.
+    """
     per_copy = np.zeros(tokens.shape)
     np.divide(tokens, copies, out=per_copy, where=copies > 0)
+    return per_copy
+
+
+def sum_over_ranks(per_copy: Sequence[FloatArray], replicas: ReplicaArray) -> tuple[FloatArray, ...]:
+    """What each rank has of several amounts per copy; together, since reading a large placement is dear.
+
+    Args:
+        per_copy: each float64 ``[layers, experts]``.
+        replicas: ``[ranks, layers, experts]``.
+
+    Returns:
+        of each, float64 ``[layers, ranks]``.
+    """
     held = replicas.transpose(1, 0, 2).astype(np.float64)
-    loads: FloatArray = np.matmul(held, per_copy[:, :, None])[:, :, 0]
-    return loads
+    sums = np.matmul(held, np.stack(per_copy, axis=-1))
+    return tuple(np.ascontiguousarray(sums[:, :, one]) for one in range(len(per_copy)))
 
 
 def choose_next_best(tokens: TokenArray, is_lost: BoolArray, top_k: int) -> FloatArray:

@@ -12,6 +12,7 @@ from moescope.analysis.computed_tokens import ComputedTokens, TokenKind
 from moescope.analysis.gpus import Gpu
 from moescope.dashboard import theme
 from moescope.dashboard.figures.panels import PanelTitle, add_line, make_panels, place_of, title_text
+from moescope.dashboard.figures.rank_axis import add_title
 from moescope.dashboard.labels import PHASE_LABEL
 from moescope.schemas import metrics
 from moescope.schemas.attributes import Excluded, Phase
@@ -77,19 +78,7 @@ def draw_gpus(gpus: Sequence[Gpu]) -> go.Figure:
             row=1,
             col=column,
         )
-        figure.add_annotation(
-            text=title_text(name, f"{metric.name}, {unit}"),
-            xref="x domain",
-            yref="y domain",
-            x=0,
-            y=1,
-            xanchor="left",
-            yanchor="bottom",
-            yshift=3,
-            showarrow=False,
-            row=1,
-            col=column,
-        )
+        add_title(figure, 1, column, title_text(name, f"{metric.name}, {unit}"), above=3)
         is_share = column < len(series)
         figure.update_yaxes(
             **(

@@ -23,7 +23,7 @@ from moescope.dashboard.figures.panels import (
     show_percent,
     title_text,
 )
-from moescope.dashboard.figures.rank_axis import rank_extent, rank_ticks
+from moescope.dashboard.figures.rank_axis import add_title, rank_extent, rank_ticks
 from moescope.dashboard.labels import unit_words, value_title
 from moescope.schemas import metrics
 from moescope.schemas.attributes import CacheResult, MemoryPool
@@ -64,9 +64,10 @@ def draw_pools(memory: PoolMemory, *, full_ratio: float) -> go.Figure:
         range=rank_extent(memory.ranks), showgrid=False, zeroline=False, **rank_ticks(memory.ranks)
     )
     figure.update_xaxes(title={"text": "EP rank", "standoff": 8}, row=2, col=1)
-    _title(figure, 1, title_text("In use", value_title(metrics.MEMORY_USAGE)))
+    add_title(figure, 1, 1, title_text("In use", value_title(metrics.MEMORY_USAGE)), above=3)
     of_limit = f"{metrics.MEMORY_USAGE.name} / {metrics.MEMORY_LIMIT.name}"
-    _title(figure, 2, title_text("Of the limit", f"{of_limit}, ringed above {words.percent(full_ratio)}"))
+    of_limit_title = title_text("Of the limit", f"{of_limit}, ringed above {words.percent(full_ratio)}")
+    add_title(figure, 2, 1, of_limit_title, above=3)
     figure.update_layout(
         barmode="stack",
         bargap=0.18,
@@ -108,7 +109,7 @@ def draw_occupancy(states: CacheStates) -> go.Figure:
         for bars in _occupancy_bars(states.ranks, occupancy, metric, color):
             figure.add_trace(bars, row=1, col=column)
         title = value_title(metric) if occupancy.is_stored else f"{value_title(metric)}: none here"
-        _title(figure, 1, title_text(name, title), column=column, color=color)
+        add_title(figure, 1, column, title_text(name, title), color=color, above=3)
     figure.update_xaxes(
         title={"text": "EP rank", "standoff": 8},
         range=rank_extent(states.ranks),
@@ -275,21 +276,4 @@ def _occupancy_bars(
             customdata=occupancy.ratio,
             hovertemplate=f"Rank %{{x}}: <b>%{{y:,.0f}}</b> {units}, %{{customdata:.1%}}<extra></extra>",
         ),
-    )
-
-
-def _title(figure: go.Figure, row: int, text: str, *, column: int = 1, color: str | None = None) -> None:
-    figure.add_annotation(
-        text=text,
-        xref="x domain",
-        yref="y domain",
-        x=0,
-        y=1,
-        xanchor="left",
-        yanchor="bottom",
-        yshift=3,
-        showarrow=False,
-        font={"color": color} if color else None,
-        row=row,
-        col=column,
     )

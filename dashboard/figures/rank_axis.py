@@ -35,8 +35,10 @@ def mark_rank(figure: go.Figure, picked: int | None) -> None:
         )
 
 
-def add_title(figure: go.Figure, row: int, column: int, text: str) -> None:
-    """Write a title above a panel."""
+def add_title(
+    figure: go.Figure, row: int, column: int, text: str, *, color: str | None = None, above: int = 4
+) -> None:
+    """Write a title so many pixels above a panel."""
     figure.add_annotation(
         text=text,
         xref="x domain",
@@ -45,8 +47,9 @@ def add_title(figure: go.Figure, row: int, column: int, text: str) -> None:
         y=1,
         xanchor="left",
         yanchor="bottom",
-        yshift=4,
+        yshift=above,
         showarrow=False,
+        font={"color": color} if color else None,
         row=row,
         col=column,
     )

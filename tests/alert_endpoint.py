@@ -5,7 +5,20 @@ import threading
 from collections.abc import Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import BaseRequestHandler, ThreadingTCPServer
+from socketserver import BaseRequestHandler, TCPServer, ThreadingTCPServer
+
+
+@contextmanager
+def running(server: TCPServer):
+    """Let a server answer until the block ends. Yields the address."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @contextmanager
@@ -17,15 +30,8 @@ def speak(words: bytes):
             self.request.recv(65536)
             self.request.sendall(words)
 
-    server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(ThreadingTCPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 @contextmanager
@@ -46,15 +52,8 @@ def serve(answers: Mapping[str, object], *, status: int = 404, seen: list | None
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 def rules(*groups):

@@ -2,12 +2,12 @@
 
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from moescope.alerting.post import NotTakenError, RefusedError, post_json
+from tests.alert_endpoint import running
 
 
 class _Listener(http.server.ThreadingHTTPServer):
@@ -39,12 +39,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def listener() -> Iterator[_Listener]:
-    with _Listener() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    server = _Listener()
+    with running(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("status", [200, 202])

@@ -1,5 +1,6 @@
 """A real Prometheus and a real Alertmanager on loopback, with what deploy/ has for them."""
 
+import abc
 import json
 import re
 import shutil
@@ -62,7 +63,7 @@ def get_json(url: str) -> Any:
         return json.load(answer)
 
 
-class _Process:
+class _Process(abc.ABC):
     """A program that can be ended and started again with the same data."""
 
     tool: str
@@ -75,8 +76,9 @@ class _Process:
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen | None = None
 
+    @abc.abstractmethod
     def arguments(self) -> list[str]:
-        raise NotImplementedError
+        """What the program is started with."""
 
     def start(self) -> "_Process":
         binary = shutil.which(self.tool) or shutil.which(f"prometheus-{self.tool}")
